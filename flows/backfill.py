@@ -71,7 +71,9 @@ def backfill_id(flow_run_id: UUID | str) -> str:
 
 def scope_of(start: date | None, end: date | None, resume: str) -> str:
     """Return the part of a backfill's name behind that of its job: its range, or the backfill that it resumes."""
-    return f"resume {resume}" if resume else f"{start}..{end}"
+    if resume:
+        return f"resume {resume}"
+    return f"{start}..{end}" if start else "all"
 
 
 @flow(name="backfill", persist_result=False)
@@ -88,6 +90,7 @@ def backfill(
     reason: Reason = "",
     settings: list[Setting] = [],  # noqa: B006 - as above
     resume: str = "",
+    where: list[str] = [],  # noqa: B006 - as above
     *,
     job: str,
 ) -> Any:
@@ -106,6 +109,7 @@ def backfill(
         settings: Settings of the job file to override in this backfill, each written as KEY=VALUE. Values
             alone, such as numbers and prompts, unless the job file has `allow_settings`.
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
+        where: Only partitions that meet these conditions, each written as COLUMN=VALUE, such as region=eu.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
     scope = scope_of(start, end, resume)
@@ -115,7 +119,7 @@ def backfill(
     if state := after_crashes(file.job().retries.attempts):
         return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
-    plan = planned(file, resume or own_id, start, end, select, order, settings, reason, is_resumed=bool(resume))
+    plan = planned(file, resume or own_id, start, end, select, order, settings, reason, where, is_resumed=bool(resume))
     run = _Backfill(job, *plan)
     run.show_plan(is_new=not resume)
     if dry_run:
@@ -153,7 +157,7 @@ class _Backfill:
             get_run_logger().info("left out: %s", counts)
         rows = [{**step.as_json(), "why": ", ".join(step.why)} for step in self.steps]
         content = self.reason_for_none or summary(self.steps)
-        self._show_table("backfill-plan", rows, f", {self.request.start} to {self.request.end}: {content}")
+        self._show_table("backfill-plan", rows, f", {self.request.scope}: {content}")
 
     @dispensable()
     def _show_table(self, name: str, rows: list[dict[str, Any]], description: str) -> None:

@@ -26,7 +26,6 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import read_ledger
 from overnight.flows.runs.cancellation import INTERRUPTIONS, RunCancelled, is_stopping
 from overnight.flows.runs.prefect_internals import run_flow
-from overnight.flows.schedule.partitions import parse_day
 from overnight.tasks.errors import OvernightError, StageFailed, explain, first_line
 
 QUEUE = "backfill"
@@ -128,8 +127,7 @@ def _run_deployed(child: ChildRunSpec) -> Mapping[str, Any]:
     if state.is_cancelled():
         raise RunCancelled()
     partition = child.step.partition
-    day = parse_day(partition)
-    [entry] = [entry for entry in read_ledger(child.job, day, day) if entry.partition == partition]
+    [entry] = read_ledger(child.job, only=[partition])
     if state.is_completed() and entry.receipt:
         return entry.receipt
     failure = entry.failure or {}

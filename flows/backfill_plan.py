@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 from overnight.flows.job.loading import JobFile
@@ -17,8 +17,9 @@ from overnight.flows.ledger.forecast import NEWEST, expected_rows, experience, r
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.flows.ledger.reader import earlier_receipts
 from overnight.flows.runs.continuation import with_plans
-from overnight.flows.schedule.partitions import check_range, newest_due, partitions_between
+from overnight.flows.schedule.partitions import chosen, is_due, newest_number, partitions_between
 from overnight.tasks.config.masking import masked
+from overnight.tasks.config.periods import name_of
 from overnight.tasks.engine.progress import Interval
 from overnight.tasks.engine.progress_text import duration
 from overnight.tasks.errors import JobError
@@ -74,15 +75,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Request:
-    """What a backfill must run: the partitions from `start` to `end`, both included, whose status is in `select`."""
+    """What a backfill must run: the partitions from `start` to `end`, both included, whose status is in `select`.
+
+    Partitions without a time have no `start` and `end`. `where` has conditions such as `region=eu`.
+    """
 
     id: str
-    start: date
-    end: date
+    start: date | None
+    end: date | None
     select: tuple[Select, ...] = DEFAULT_SELECT
     order: Order = "oldest"
     settings: tuple[str, ...] = ()
     reason: str = ""
+    where: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> str:
+        """Return the range and the conditions as text."""
+        return ", ".join([*([f"{self.start} to {self.end}"] if self.start else []), *self.where]) or "all values"
 
     @property
     def lists_inputs(self) -> bool:
@@ -109,6 +119,7 @@ def planned(
     order: Order = "oldest",
     settings: Sequence[str] = (),
     reason: str = "",
+    where: Sequence[str] = (),
     is_resumed: bool = False,
     is_dry: bool = False,
 ) -> tuple[Job, Request, list[Step]]:
@@ -130,22 +141,20 @@ def planned(
         raise JobError(
             f"resume: expected the id of a backfill of {job.name}, found {backfill_id}, which has no record."
         )
-    if not start or not end:
+    if job.periods and job.periods.every and not (start and end):
         raise JobError("expected the first and the last day as start and end, or the id of a backfill to resume.")
-    request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason))
+    request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason), tuple(where))
     return job, request, make_plan(job, request, is_dry=is_dry)
 
 
 def make_plan(job: Job, request: Request, now: datetime | None = None, is_dry: bool = False) -> list[Step]:
     """Return a step for each partition that the request selects, in its order."""
-    check_range(request.start, request.end)
     now = now or datetime.now(UTC)
-    entries = read_ledger(job, request.start, request.end, inputs=request.lists_inputs, now=now)
-    due = newest_due(job, now).isoformat()
+    entries = _entries(job, request, inputs=request.lists_inputs, now=now)
     selection = [
         entry
         for entry in entries
-        if entry.partition <= due and (request.runs_whole(entry.status) or request.retries(entry))
+        if is_due(job, entry.partition, now) and (request.runs_whole(entry.status) or request.retries(entry))
     ]
     return _steps(job, entries, with_plans(job, selection) if is_dry else selection, request)
 
@@ -156,7 +165,7 @@ def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list
     A step is finished if the partition is published now, by that backfill or for the first time since it began.
     """
     statuses = {step["partition"]: step["status"] for step in record["partitions"]}
-    entries = read_ledger(job, request.start, request.end)
+    entries = _entries(job, request)
     selection = []
     for entry in entries:
         if entry.partition not in statuses or entry.status == "running":
@@ -166,6 +175,10 @@ def _remaining_steps(job: Job, request: Request, record: dict[str, Any]) -> list
         if entry.status not in ("published", "stale") or not (is_from_backfill or is_new):
             selection.append(entry)
     return _steps(job, entries, selection, request)
+
+
+def _entries(job: Job, request: Request, **options: Any) -> list[PartitionStatus]:
+    return read_ledger(job, request.start, request.end, where=request.where, **options)
 
 
 def _steps(job: Job, entries: list[PartitionStatus], selection: list[PartitionStatus], request: Request) -> list[Step]:
@@ -203,14 +216,14 @@ def summary(steps: Sequence[Step]) -> str:
 def nothing_to_do(job: Job, request: Request, now: datetime | None = None) -> str:
     """Return a sentence that explains why a backfill has no steps, with the number of its partitions by status."""
     now = now or datetime.now(UTC)
-    statuses = Counter(entry.status for entry in read_ledger(job, request.start, request.end, True, now=now))
+    statuses = Counter(entry.status for entry in _entries(job, request, inputs=True, now=now))
     counts = [f"{count} {status}" for status, count in sorted(statuses.items())]
     numbers = ", ".join([*counts, *_to_come(job, request, now)]) or "none"
     selection = " or ".join(request.select)
     advice = ""
     if statuses["stale"] and not request.lists_inputs:
         advice = ". To run the stale ones, add stale to select"
-    return f"{job.name}: no partition from {request.start} to {request.end} is {selection}; found {numbers}{advice}."
+    return f"{job.name}: no partition from {request.scope} is {selection}; found {numbers}{advice}."
 
 
 def left_out(job: Job, request: Request, steps: Sequence[Step], now: datetime | None = None) -> str:
@@ -220,10 +233,9 @@ def left_out(job: Job, request: Request, steps: Sequence[Step], now: datetime | 
     """
     partitions = {step.partition for step in steps}
     now = now or datetime.now(UTC)
-    due = newest_due(job, now).isoformat()
-    entries = read_ledger(job, request.start, request.end, now=now)
+    entries = _entries(job, request, now=now)
     statuses = Counter(
-        entry.status for entry in entries if entry.partition not in partitions and entry.partition <= due
+        entry.status for entry in entries if entry.partition not in partitions and is_due(job, entry.partition, now)
     )
     advice: dict[Status, str] = {status: f" (add {status} to select)" for status in WHOLE}
     advice["running"] = " (other runs hold them)"
@@ -232,17 +244,21 @@ def left_out(job: Job, request: Request, steps: Sequence[Step], now: datetime | 
 
 
 def _to_come(job: Job, request: Request, now: datetime) -> list[str]:
-    """Return how many days of the request are still to come at `now`, as a phrase; an empty list if none is."""
-    due = newest_due(job, now)
-    days = partitions_between(job, max(request.start, due + timedelta(days=1)), request.end)
-    return [f"{len(days)} to come (the newest day that is due is {due})"] if days else []
+    """Return how many partitions are still to come at `now`, as a phrase; an empty list if none is."""
+    number, periods = newest_number(job, now), job.periods
+    if number is None or not (periods and periods.every and request.start and request.end):
+        return []
+    names = [name for name in partitions_between(job, request.start, request.end) if not is_due(job, name, now)]
+    count = len(chosen(job.sink.partition_column, names, request.where)) if names else 0
+    newest = name_of(periods.every, number)
+    return [f"{count} to come (the newest {periods.every} that is due is {newest})"] if count else []
 
 
 def entries_of(job: Job, request: Request, steps: Sequence[Step]) -> list[PartitionStatus]:
     if not steps:
         return []
     partitions = {step.partition for step in steps}
-    return [entry for entry in read_ledger(job, request.start, request.end) if entry.partition in partitions]
+    return [entry for entry in _entries(job, request) if entry.partition in partitions]
 
 
 def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
@@ -250,8 +266,8 @@ def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
     partitions = [{"partition": step.partition, "status": step.entry.status, "force": step.force} for step in steps]
     record = {
         **vars(request),
-        "start": request.start.isoformat(),
-        "end": request.end.isoformat(),
+        "start": request.start and request.start.isoformat(),
+        "end": request.end and request.end.isoformat(),
         "job": job.name,
         "created_at": now(),
         "partitions": partitions,
@@ -268,12 +284,13 @@ def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
 def _request_of(record: dict[str, Any]) -> Request:
     return Request(
         id=record["id"],
-        start=date.fromisoformat(record["start"]),
-        end=date.fromisoformat(record["end"]),
+        start=date.fromisoformat(record["start"]) if record["start"] else None,
+        end=date.fromisoformat(record["end"]) if record["end"] else None,
         select=tuple(record["select"]),
         order=record["order"],
         settings=tuple(record["settings"]),
         reason=record["reason"],
+        where=tuple(record.get("where", ())),
     )
 
 

@@ -36,8 +36,8 @@ from overnight.flows.runs.run_page import failure_shown, progress_shown, show_pu
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.flows.schedule.catch_up import skipped
 from overnight.flows.schedule.lookback import look_back
-from overnight.flows.schedule.run_after import announce, run_later_days, waiting
-from overnight.flows.schedule.run_partition import own_partition
+from overnight.flows.schedule.run_after import announce, run_later, waiting
+from overnight.flows.schedule.run_partition import own_partition, start_others
 from overnight.tasks.infer.kinds import engines
 from overnight.tasks.infer.task import Inference, batched, begin_trials, infer, seal_requests
 from overnight.tasks.ingest.task import ingest
@@ -67,7 +67,8 @@ def batch_inference(
     """Run one partition of a job and publish it. A partition that is published and not stale stays as it is.
 
     Args:
-        partition: The day to run, as YYYY-MM-DD, or `all` if the source has no days. Empty: the day that is due.
+        partition: The day to run, as YYYY-MM-DD, or `all` if the source has no days, or a name such as
+            2026-11-19T05 or eu of a job with `partitions`. Empty: what is due.
         force: Run the partition again although it is published and not stale.
         reason: The reason, recorded in the receipt.
         limit_rows: Run only this number of rows and publish them as a sample, apart from real data. 0: all rows.
@@ -83,6 +84,7 @@ def batch_inference(
     with noticed(full_job, own.partition, job, limit_rows > 0) as notice:
         if state := after_crashes(full_job.retries.attempts) or skipped(full_job, partition):
             return state
+        start_others(full_job, own)
         if not (force or limit_rows) and (state := waiting(full_job, own.partition)):
             return state
         tags = prefect.runtime.flow_run.tags
@@ -92,7 +94,7 @@ def batch_inference(
         if published:
             if is_publisher_dead(run, published):
                 bury_publisher(run)
-                announce(run, published)
+                announce(full_job, run, published)
             look_back(full_job, run, partition)
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
         if scope.plan:
@@ -102,7 +104,7 @@ def batch_inference(
             receipt, message = run_open(full_job, replace(run, is_forced=force), notice)
     if not limit_rows:
         look_back(full_job, run, partition)
-        run_later_days(full_job, run)
+        run_later(full_job, run)
     return completed(message, receipt)
 
 
@@ -115,7 +117,7 @@ def run_open(job: Job, run: Run, notice: Notice) -> tuple[dict[str, Any], str]:
     if run.limit_rows:
         keep_sample(job, receipt)
     verdict = notice.end(run, receipt)
-    announce(run, receipt)
+    announce(job, run, receipt)
     return receipt, show_published(run, receipt, verdict, job.sink_for(run).shown(run))
 
 

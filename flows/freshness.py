@@ -22,8 +22,8 @@ from overnight.flows.notices.sending import NotificationFailed, send
 from overnight.flows.runs.flow_run import invalid, named_if_invalid, rename_flow_run
 from overnight.flows.runs.prefect_internals import send_logs_and_events
 from overnight.flows.schedule.cron import cron_times
-from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadline, scheduled
-from overnight.flows.schedule.partitions import parse_day, resolve_partition
+from overnight.flows.schedule.deadlines import Deadline, deadline_after, deadline_of, latest_deadlines, scheduled
+from overnight.flows.schedule.partitions import due_partitions, resolve_partition
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.state import lease
 from overnight.tasks.state.run import now, read_json, write_json
@@ -48,22 +48,24 @@ def freshness(partition: str = "", *, job: str) -> None:
         full_job = load_job(job)
         day = resolve_partition(full_job, partition, moment, moment)
         is_day = bool(partition.strip()) and full_job.is_dated
-        due = deadline_of(full_job, day) if is_day else latest_deadline(full_job, moment)
+        dues = [deadline_of(full_job, day, moment)] if is_day else latest_deadlines(full_job, moment)
+    due = dues[-1]
     rename_flow_run(f"{full_job.name}/{due.partition}")
     if due.deadline > moment:
         get_run_logger().info("%s/%s is not due before %s", full_job.name, due.partition, due.deadline)
         return
-    for deadline in [*_unnotified_deadlines(full_job, due), due]:
+    for deadline in [*_unnotified_deadlines(full_job, dues), *dues]:
         _check(full_job, deadline)
 
 
-def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
+def _unnotified_deadlines(job: Job, last: list[Deadline]) -> Iterator[Deadline]:
     schedule = scheduled(job)
     if not _receivers(job):
         return
-    fires = cron_times(schedule, last.deadline - UNTOLD, last.deadline - timedelta(days=1))
-    partitions = {resolve_partition(job, None, fire, fire): fire for fire in fires}
-    partitions.pop(last.partition, None)
+    fires = cron_times(schedule, last[0].deadline - UNTOLD, last[0].deadline - timedelta(days=1))
+    partitions = {name: fire for fire in fires for name in due_partitions(job, None, fire, fire)}
+    for due in last:
+        partitions.pop(due.partition, None)
     for partition, fire in partitions.items():
         record = read_json(job.ledger(partition) / "late.json")
         if record and not record["notified_at"]:
@@ -72,8 +74,7 @@ def _unnotified_deadlines(job: Job, last: Deadline) -> Iterator[Deadline]:
 
 def _check(job: Job, due: Deadline) -> None:
     log = get_run_logger()
-    day = parse_day(due.partition) if job.is_dated else None
-    entry = next(iter(read_ledger(job, day, day)), PartitionStatus(due.partition, "missing"))
+    [entry] = read_ledger(job, only=[due.partition])
     if entry.receipt:
         log.info("%s/%s is published", job.name, due.partition)
         return

@@ -26,7 +26,7 @@ from overnight.flows.job.loading import load_job
 from overnight.flows.ledger.late_runs import late_runs
 from overnight.flows.ledger.partition_status import STATUSES, read_ledger
 from overnight.flows.runs.local_server import client_settings, known_server
-from overnight.flows.schedule.deadlines import deadline_of, latest_deadline
+from overnight.flows.schedule.deadlines import deadline_of
 from overnight.tasks.errors import JobError, OvernightError
 
 COUNTS = {
@@ -105,7 +105,7 @@ def _partition_metrics(job_paths: Iterable[Path], newest: int, now: datetime) ->
             for status in STATUSES:
                 statuses.add_metric([*labels, status], status == entry.status)
             if job.schedule and job.schedule.deadline:
-                due = deadline_of(job, entry.partition) if job.is_dated else latest_deadline(job, now)
+                due = deadline_of(job, entry.partition, now)
                 late.add_metric(labels, not entry.receipt and due.deadline <= now)
             if entry.receipt:
                 times.add_metric(labels, datetime.fromisoformat(entry.receipt["finished_at"]).timestamp())

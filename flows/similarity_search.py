@@ -23,7 +23,7 @@ from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
 from overnight.flows.runs.flow_run import in_one_sentence, search_message
-from overnight.flows.schedule.partitions import parse_day, resolve_partition
+from overnight.flows.schedule.partitions import resolve_partition
 from overnight.tasks.artifacts import artifact_key, cell, dispensable
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.infer.kinds import COMMIT
@@ -140,17 +140,14 @@ def _published_name(job: Job, model: Embedder, column: str) -> str:
 
 def searchable(job: Job, model: Embedder, partition: str | None) -> Searchable:
     """Return what can be searched: one partition, or all published ones, at the model's commit of the newest."""
-    day = None
-    if partition:
-        name = resolve_partition(job, partition, None, datetime.now(UTC))
-        day = None if name == "all" else parse_day(name)
+    only = [resolve_partition(job, partition, None, datetime.now(UTC))] if partition else None
     if job.sink.place is None:
         raise NothingToSearch(f"expected a sink of Parquet files or a Lance table, found kind: {job.sink.kind}.")
     sink = Location(job.sink.place)
     table: LanceTable | None = None  # in the same version for all partitions
     partitions: list[PublishedPartition] = []
     skipped: list[dict[str, str]] = []
-    entries = [entry for entry in read_ledger(job, day, day) if entry.receipt]
+    entries = [entry for entry in read_ledger(job, only=only) if entry.receipt]
     commits = [commit for entry in entries if (commit := _commit(entry, model))]
     commit = commits[-1] if commits else None
     files = model.fingerprint()

@@ -121,7 +121,7 @@ def compare_sides(a: Side, b: Side, drawing: Drawing, total: int, column: str | 
     positions = pc.index_in(_ids(a), value_set=_ids(b))
     rows_a = a.table.filter(positions.is_valid())
     rows_b = b.table.take(positions.drop_null())
-    partition_columns = {side.job.sink.partition_column for side in (a, b)}
+    partition_columns = ",".join(side.job.sink.partition_column for side in (a, b)).split(",")
     names = [name for name in rows_a.column_names if name in rows_b.column_names]
     names = [name for name in names if name not in {"row_id", "uri", *partition_columns}]
     columns = [compare_column(name, rows_a, rows_b) for name in names]

@@ -173,8 +173,9 @@ def _changes(before: pa.Table, after: pa.Table, job: Job, tolerances: dict[str, 
     before, after = before.filter(positions.is_valid()), after.take(positions.drop_null())
     dtypes = [getattr(model, "dtype", None) for model in job.models]
     columns: dict[str, dict[str, None]] = {}
+    omissions = {"row_id", "uri", SOURCE, *job.sink.partition_column.split(",")}
     for name in before.column_names:
-        if name not in after.column_names or name in ("row_id", "uri", SOURCE, job.sink.partition_column):
+        if name not in after.column_names or name in omissions:
             continue
         tolerances[name] = tolerance_of(after[name].type, dtypes)
         for number in differing(after[name], before[name], tolerances[name]):

@@ -46,7 +46,9 @@ from overnight.flows.deploy.prefect_yaml import (
     obsolete_deployments,
 )
 from overnight.flows.deploy.server_state import Change, ServerObject, changes, read_deployments, read_things
+from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
+from overnight.flows.job.parameters import partition_choices
 from overnight.tasks.errors import JobError, OvernightError
 
 AT_ONCE = 2  # runs of a job on one machine: a run of a backfill and the daily run
@@ -160,17 +162,27 @@ def _prefect_deploy(prefect_file: Path) -> None:
 
 
 def _freeze_job(client: SyncPrefectClient, deployment: DeploymentResponse) -> None:
-    """Let the parameter `job` accept only the job file that the deployment has now, in the form and on the server.
+    """Let the form and the server accept only the job file that the deployment has now, and the job's partitions.
 
     Prefect has `freeze` for deployments from Python, but not for deployments from a prefect.yaml.
     """
     schema = deployment.parameter_openapi_schema or {}
     own, parameter = deployment.parameters.get("job"), schema.get("properties", {}).get("job")
-    if own is None or parameter is None or parameter.get("enum") == [own]:
+    if own is None or parameter is None:
         return
     parameter = {**parameter, "enum": [own], "readOnly": True}
-    schema = {**schema, "properties": {**schema["properties"], "job": parameter}}
+    properties = _with_choices({**schema["properties"], "job": parameter}, load_job(own))
+    if properties == schema["properties"]:
+        return
+    schema = {**schema, "properties": properties}
     client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
+
+
+def _with_choices(properties: dict[str, Any], job: Job) -> dict[str, Any]:
+    """Return the parameters of a form. Of a job with `partitions`, the parameter `partition` has its choices."""
+    if job.partitions is None or "anyOf" not in properties.get("partition", {}):
+        return properties
+    return {**properties, "partition": {**properties["partition"], "anyOf": partition_choices(job.partitions)}}
 
 
 def _mend(
@@ -230,5 +242,7 @@ def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
             entrypoint_type=EntrypointType.MODULE_PATH,  # workers import the flow by its pickled name
             **options,
         )
+        schema = deployment._parameter_openapi_schema
+        schema.properties = _with_choices(schema.properties, job)
         deployments.append(deployment)
     return deployments

@@ -17,11 +17,10 @@ from pydantic import ValidationError
 
 from overnight.flows.deploy.server_state import OURS
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.run_after import PUBLISHED, resource_of
+from overnight.flows.schedule.run_after import PUBLISHED, resource_of, started_partition
 from overnight.tasks.errors import JobError
 
 FOLDER = Path(__file__).parent / "shipped/automations"  # in a checkout a link to deployments/automations
-PARTITION = "event.payload.partition"  # in a template of Prefect, as `announce` sends it
 HEARTBEAT_SECONDS = "30"  # the minimum of Prefect 3.9; deployments/prefect.yaml sets the same for workers
 
 
@@ -57,9 +56,11 @@ def apply_following(client: SyncPrefectClient, job: Job, deployment: UUID) -> di
     changes = {}
     for name, after in zip(following(job), job.run_after, strict=True):
         upstream = after.upstream.name
-        parameters = {"reason": {"__prefect_kind": "jinja", "template": f"after {upstream}/{{{{ {PARTITION} }}}}"}}
-        if job.is_dated:
-            parameters["partition"] = {"__prefect_kind": "jinja", "template": f"{{{{ {PARTITION} }}}}"}
+        templates = {
+            "partition": started_partition(job),
+            "reason": f"after {upstream}/{{{{ event.payload.partition }}}}",
+        }
+        parameters = {name: {"__prefect_kind": "jinja", "template": text} for name, text in templates.items()}
         automation = AutomationCore(
             name=name,
             description=f"Run {job.name} each time {upstream} is published.",

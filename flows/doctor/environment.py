@@ -14,6 +14,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.runs.local_ray import check_ray_address
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import resolve_partition
+from overnight.tasks.config.partition_names import PLACEHOLDER
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.ingest.kinds import JobRows
 from overnight.tasks.storage.globs import split
@@ -123,9 +124,9 @@ def _first_input(job: Job) -> Finding:
 def _folder(job: Job, path: str) -> Finding:
     """List the deepest folder that all partitions of the source share, because a date may have no inputs yet."""
     folder, pattern = split(path)
-    prefix, placeholder, _ = f"{folder}/".partition("{partition}") if pattern else path.partition("{partition}")
+    prefix, *placeholders = PLACEHOLDER.split(f"{folder}/" if pattern else path, maxsplit=1)
     anonymous = bool(getattr(job.source, "anonymous", False))
-    location = Location(prefix.rpartition("/")[0] if placeholder else prefix, anonymous=anonymous)
+    location = Location(prefix.rpartition("/")[0] if placeholders else prefix, anonymous=anonymous)
     try:
         count = len(location.names())
     except Exception as error:

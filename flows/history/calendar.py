@@ -7,18 +7,23 @@ from zoneinfo import ZoneInfo
 from overnight.flows.history.history import History
 from overnight.flows.history.lines import Line
 from overnight.flows.job.schedule import Schedule
-from overnight.flows.ledger.calendar_view import Month, months
+from overnight.flows.ledger.calendar_view import Month, line_of, months
 from overnight.flows.ledger.partition_status import PartitionStatus
 from overnight.flows.schedule.cron import last_cron_time
 from overnight.flows.schedule.partitions import is_taken
 
 
 def calendar(history: History, now: datetime | None = None) -> list[list[Month]]:
-    """Return the months of a dated job, the newest first. The newest receipt has the schedule."""
+    """Return the months of a dated job, the newest first. The newest receipt has the schedule.
+
+    Days that did not run are missing. Of other kinds, only partitions that ran are there.
+    """
     entries = {line.entry.partition: line.entry for line in history.lines}
     entries.pop("all", None)
     if not entries:
         return []
+    if any(line_of(partition)[0] or line_of(partition)[2] != "day" for partition in entries):
+        return months(list(entries.values()))[::-1]
     schedule = _schedule_of(history.lines)
     day, last = date.fromisoformat(min(entries)), date.fromisoformat(max(entries))
     newest = max(history.directories.keys() - {"all"})

@@ -7,7 +7,6 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +14,11 @@ from overnight.flows.ledger.partition_status import PartitionStatus, entry_of
 from overnight.flows.ledger.reader import PartitionLedger, read_files
 from overnight.flows.report.report import facts_file
 from overnight.flows.report.spending import cost_of_1000
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.state.run import REPORT, parse_json
 from overnight.tasks.storage.location import Location
 
-DIRECTORY = re.compile(r"(?:[^=/]+=([0-9]{4}-[0-9]{2}-[0-9]{2})|(all))")  # of a partition in the state
+DIRECTORY = re.compile(r"([^=/]+)=([^=/]+)")  # of a partition in the state: its columns, and its name
 COUNTS = ("rows_in", "rows_out", "rows_filtered", "rows_quarantined", "seconds", "generation")
 Record = Mapping[str, Any]
 
@@ -92,9 +92,12 @@ def directories_of(names: Collection[str]) -> dict[str, str]:
     """Return the partitions among the names of a state's directories, sorted, with the name of each."""
     directories = {}
     for name in names:
-        if match := DIRECTORY.fullmatch(name):
+        if name == "all":
+            directories[name] = name
+        elif match := DIRECTORY.fullmatch(name):
             with contextlib.suppress(ValueError):  # such as 2026-02-30
-                directories[match[2] or date.fromisoformat(match[1]).isoformat()] = name
+                partition_values(match[1], match[2])
+                directories[match[2]] = name
     return dict(sorted(directories.items()))
 
 

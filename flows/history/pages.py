@@ -4,7 +4,6 @@ Links are relative, so that the pages work from a disk, from a bucket and from a
 """
 
 import zlib
-from calendar import monthcalendar
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -62,12 +61,8 @@ def report_path(history: History, line: Line) -> str:
 def _render(template: str, **values: Any) -> str:
     page = environment().get_template(template)
     made_at = datetime.now(UTC).isoformat()
-    functions = {"weeks": _weeks, "slug": slug, "count": count, "newest_report": _newest_report, "letters": LETTERS}
+    functions = {"slug": slug, "count": count, "newest_report": _newest_report, "letters": LETTERS}
     return page.render(**values, **functions, made_at=made_at)
-
-
-def _weeks(month: str) -> list[list[int]]:
-    return monthcalendar(int(month[:4]), int(month[5:]))
 
 
 def _newest_report(history: History) -> str:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from overnight.flows.job.columns import column_problems
 from overnight.flows.job.model import JOB_FILE, Job
+from overnight.flows.job.partitions import Partitions
 from overnight.flows.job.run_settings import check_run_settings
 from overnight.flows.job.validation_errors import explain
 from overnight.flows.job.yaml_loader import parse_yaml, replace_values, value_at, yaml_line
@@ -24,7 +25,7 @@ from overnight.tasks.config.masking import secrets_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.storage.location import expand
-from overnight.tasks.storage.stores import Store, joined, use
+from overnight.tasks.storage.stores import joined, use
 
 PATHS = (("source", "path"), ("source", "job"), ("run_after", "job"), ("sink", "path"), ("state",))
 
@@ -97,42 +98,51 @@ def _with_full_paths(data: dict[str, Any]) -> dict[str, Any]:
 
 def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
     """Return the job with what it must know of the jobs that it reads or follows, if there are any."""
-    changes: dict[str, Any] = {}
     readers = (*readers, path.resolve())
     if isinstance(job.source, JobRows):
         with _named(path, "source.job"):
-            upstream, storage = _upstream(job, job.source.job, readers)
-            changes = {"source": job.source.reading(upstream), "storage": joined(job.storage, storage)}
-    job = job.model_copy(update=changes)
+            other, file = _other_job(job, job.source.job, readers)
+            source, job = job.source, _with_partitions(job, other)
+            source = source.reading(_described(job, other, file, job.partitions))
+            job = job.model_copy(update={"source": source, "storage": joined(job.storage, other.storage)})
     entries = []
     for after in job.run_after:
         with _named(path, "run_after.job"):
-            upstream, storage = _upstream(job, after.job, readers)
-            entries.append(after.reading(upstream, job.is_dated))
-            job = job.model_copy(update={"storage": joined(job.storage, storage)})
+            other, file = _other_job(job, after.job, readers)
+            own = after.checked(job.periods, other.periods)
+            entries.append(after.reading(_described(job, other, file, own), own))
+            job = job.model_copy(update={"storage": joined(job.storage, other.storage)})
     return job.model_copy(update={"run_after": entries}) if entries else job
 
 
-def _upstream(job: Job, name: str, readers: tuple[Path, ...]) -> tuple[Upstream, dict[str, Store]]:
-    """Return the job in the file `name`, which `job` reads or follows, and how its stores are reached."""
+def _other_job(job: Job, name: str, readers: tuple[Path, ...]) -> tuple[Job, Path]:
+    """Return the job in the file `name`, which `job` reads or follows, and the file."""
     file = Path(expand(name)).expanduser()
     if file.resolve() in readers:
         circle = " needs ".join(path.name for path in (*readers[readers.index(file.resolve()) :], file))
         raise JobError(f"expected a job that does not need this one, found {circle}.")
-    upstream = _validated(file, read_job(file), readers)
-    if upstream.state_location == job.state_location:
+    other = _validated(file, read_job(file), readers)
+    if other.state_location == job.state_location:
         raise JobError(f"expected a job with another sink, found {file}, which publishes there.")
-    description = Upstream(
-        name=upstream.name,
+    return other, file
+
+
+def _described(job: Job, other: Job, file: Path, own: Partitions | None) -> Upstream:
+    """Return what a job must know of another one. `own` are the partitions that need those of the other job."""
+    selection = None
+    if own and other.periods:
+        selection = own.reading(other.periods, job.timezone, other.timezone)
+    return Upstream(
+        name=other.name,
         job_file=str(file),
-        sink_kind=upstream.sink.kind,
-        sink=upstream.sink.place or "",
-        state=upstream.state_location.template,
-        partition_column=upstream.sink.partition_column,
-        is_dated=upstream.is_dated,
-        compression=getattr(upstream.sink, "compression", ""),
+        sink_kind=other.sink.kind,
+        sink=other.sink.place or "",
+        state=other.state_location.template,
+        partition_column=other.sink.partition_column,
+        is_dated=other.is_dated,
+        compression=getattr(other.sink, "compression", ""),
+        shorter=selection,
     )
-    return description, upstream.storage
 
 
 @contextlib.contextmanager
@@ -140,8 +150,19 @@ def _named(path: Path, key: str) -> Iterator[None]:
     """Add the job file and the key to a `JobError` of the body."""
     try:
         yield
-    except JobError as error:
+    except (JobError, ValueError) as error:
         raise JobError(f"{path}: {key}: {str(error).removeprefix(f'{key}: ')}") from None
+
+
+def _with_partitions(job: Job, upstream: Job) -> Job:
+    """Return the job with the partitions of the one that it reads, unless it has its own."""
+    if job.partitions and upstream.periods is None:
+        raise JobError("expected a job with partitions, found one whose only partition is all.")
+    if job.partitions or upstream.partitions is None:
+        return job
+    columns = ",".join(upstream.partitions.columns)
+    sink = job.sink.model_copy(update={"partition_column": columns})
+    return job.model_copy(update={"partitions": upstream.partitions, "sink": sink})
 
 
 def read_job(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -190,7 +211,14 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
 
     The keys lead to the path, such as `("source", "path")`, or `("source", "path", 0)` for the first path of a list.
     """
-    places = [place for keys in PATHS for place in _values(data, keys)]
+    paths: list[tuple[str, ...]] = list(PATHS)
+    partitions = data.get("partitions")
+    if isinstance(partitions, Mapping):
+        for column in partitions:
+            paths += [("partitions", column, "file"), ("partitions", column, "folders")]
+        for column in partitions.get("values") or ():
+            paths += [("partitions", "values", column, "file"), ("partitions", "values", column, "folders")]
+    places = [place for keys in paths for place in _values(data, keys)]
     return [(keys, path) for keys, path in places if isinstance(path, str) and path and is_relative(path)]
 
 

@@ -13,6 +13,7 @@ from overnight.flows.job.budget import Budget
 from overnight.flows.job.inference_kinds import ModelOrStep
 from overnight.flows.job.notify import Receiver
 from overnight.flows.job.outputs import Outputs
+from overnight.flows.job.partitions import DAYS, Partitions
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.run_after import RunAfter, as_list
 from overnight.flows.job.schedule import Schedule
@@ -22,7 +23,7 @@ from overnight.tasks.config.settings import Settings
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import JobError
 from overnight.tasks.infer.kinds import COMMIT, Predictor, RemoteModel, Service
-from overnight.tasks.ingest.kinds import Source
+from overnight.tasks.ingest.kinds import JobRows, Source
 from overnight.tasks.memory.settings import Memory
 from overnight.tasks.preprocess.kinds import PartitionStep, Step
 from overnight.tasks.resources.node_types import NodeType
@@ -66,6 +67,14 @@ class Job(Settings):
         BeforeValidator(as_list, json_schema_input_type=RunAfter | list[RunAfter]),
         Field(description="A job, or a list of jobs, whose publish starts this job."),
     ] = []
+    partitions: Annotated[
+        Partitions | None,
+        Field(
+            description="What a partition is: an hour, a day, a week, a month, a value, or a value of a time; null: "
+            "a day if the source has {partition}, otherwise the whole source.",
+            examples=[{"every": "hour"}, {"date": "day", "region": ["eu", "us"]}],
+        ),
+    ] = None
     notify: Annotated[
         list[Receiver], Field(description="Who gets a message about a partition, and for which events.")
     ] = []
@@ -224,15 +233,44 @@ class Job(Settings):
 
     @model_validator(mode="after")
     def _known_placeholders(self) -> "Job":
+        columns = self.partitions.columns if self.partitions else ()
+        allowed = ["{partition}", *(f"{{{column}}}" for column in columns)]
         for key, text in self.source.dated_texts():
             for name in PLACEHOLDER.findall(text):
-                if name != "{partition}":
-                    also = "{partition} or ${ENV_VAR}"
+                if name not in allowed:
+                    also = f"{', '.join(allowed)} or ${{ENV_VAR}}"
                     raise ValueError(f"source.{key}: expected no placeholder but {also}, found {name}")
         hint = "; each partition gets its own directory there without one"
         for key, path in (("sink.path", self.sink.place or ""), ("state", self.state or "")):
             for name in PLACEHOLDER.findall(path):
                 raise ValueError(f"{key}: expected no placeholder but ${{ENV_VAR}}, found {name}{hint}")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_and_publishes_each_partition_apart(self) -> "Job":
+        if not self.partitions:
+            if "," in self.sink.partition_column:
+                raise ValueError("sink.partition_column: expected one name; partitions names several columns")
+            return self
+        columns = ",".join(self.partitions.columns)
+        if self.sink.partition_column not in ("date", columns):
+            raise ValueError(
+                f"sink.partition_column: expected none beside partitions, which names the columns {columns}; leave it "
+                "out"
+            )
+        missing = self.partitions.missing_in([text for _, text in self.source.dated_texts()])
+        if missing and not isinstance(self.source, JobRows):
+            raise ValueError(
+                f"source: expected {{partition}}, or each of {', '.join(f'{{{name}}}' for name in missing)}, found "
+                "none: every partition would read the same inputs"
+            )
+        if self.partitions.every != "day" and self.times.offset_days != -1:
+            raise ValueError(
+                "schedule.offset_days: expected none beside partitions other than days: a run takes periods that have "
+                "ended; leave it out"
+            )
+        sink = self.sink.model_copy(update={"partition_column": columns})
+        object.__setattr__(self, "sink", sink)  # so that all that publish and read know the columns
         return self
 
     @model_validator(mode="after")
@@ -292,8 +330,13 @@ class Job(Settings):
 
     @property
     def is_dated(self) -> bool:
-        """Return True if the job has one partition per day, and False if its only partition is `all`."""
-        return self.source.is_dated
+        """Return True if the job has partitions of days or of `partitions`, False if its only partition is `all`."""
+        return self.partitions is not None or self.source.is_dated
+
+    @property
+    def periods(self) -> Partitions | None:
+        """Return the job's partitions: those of the key, or days; None if the only partition is `all`."""
+        return self.partitions or (DAYS if self.source.is_dated else None)
 
     @property
     def models(self) -> list[Predictor]:
@@ -444,6 +487,8 @@ class Job(Settings):
     def mapping(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, as YAML values. A job without a source has none here."""
         settings = written(self)
+        if self.partitions:
+            settings["sink"].pop("partition_column", None)  # it follows from `partitions`
         if settings["source"] == NO_SOURCE:
             del settings["source"]
         return settings

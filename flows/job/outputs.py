@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from overnight.tasks.state.run import partition_directory
+from overnight.tasks.state.run import ledger_name
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.kinds import Sink
 
@@ -18,7 +18,7 @@ class Outputs:
 
     def ledger(self, partition: str) -> Location:
         """Return the directory of a partition's records: `date=D` or `all`."""
-        return self.state / (partition_directory(self.sink.partition_column, partition) or "all")
+        return self.state / ledger_name(self.sink.partition_column, partition)
 
     @property
     def show_option(self) -> str:

@@ -1,10 +1,13 @@
 """The settings of `run_after`: a job that this one follows, and the partitions of it that a partition needs."""
 
-from datetime import date, timedelta
+from datetime import date
 from typing import Annotated, Any, Self
 
 from pydantic import Field, PrivateAttr
 
+from overnight.flows.job.partitions import Partitions
+from overnight.tasks.config.partition_names import partition_name, time_and_value
+from overnight.tasks.config.periods import first_day, name_of, number_of_day
 from overnight.tasks.config.settings import Settings
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import Upstream
@@ -21,30 +24,34 @@ class RunAfter(Settings):
         Field(
             pattern=r"^(same|all|last [1-9][0-9]{0,2})$",
             examples=["last 7"],
-            description="The partitions of the other job that a partition needs: the same, the last N days that end "
-            "with it, or all that are published, for a job whose only partition is all.",
+            description="The partitions of the other job that a partition needs: the same, the last N periods "
+            "that end with it, or all that are published, for a job whose only partition is all.",
         ),
     ] = "same"
 
     _upstream: Upstream | None = PrivateAttr(None)
+    _periods: Partitions | None = PrivateAttr(None)  # of the job that follows
 
-    def reading(self, upstream: Upstream, is_dated: bool) -> Self:
-        """Return a copy that knows the other job. Raise `JobError` if its partitions do not fit those of this job."""
-        kinds = (is_dated, upstream.is_dated)
+    def checked(self, own: Partitions | None, other: Partitions | None) -> Partitions | None:
+        """Return the partitions of this job, `own`. Raise `JobError` if `partition` does not fit both jobs."""
         if self.partition == "all":
-            fits, expected = not is_dated, "no {partition} in the source of this job"
+            fits, expected = own is None, "this job without partitions, so without {partition} in its source"
         elif self.partition == "same":
-            fits, expected = kinds in ((True, True), (False, False)), "{partition} in the sources of both jobs, or none"
+            fits, expected = (own is None) == (other is None), "partitions in both jobs, or in none"
         else:
-            fits, expected = all(kinds), "{partition} in the sources of both jobs"
+            fits, expected = bool(own and own.every and other), "partitions in both jobs, of time in this one"
         if not fits:
-            words = ["with" if kind else "without" for kind in kinds]
+            words = ["with" if partitions else "without" for partitions in (own, other)]
             raise JobError(
-                f"run_after.partition: {self.partition}: expected {expected}, found this job {words[0]} it, and "
-                f"{upstream.job_file} {words[1]} it."
+                f"run_after.partition: {self.partition}: expected {expected}; found this job {words[0]} "
+                f"partitions, and {self.job} {words[1]}."
             )
+        return own
+
+    def reading(self, upstream: Upstream, own: Partitions | None) -> Self:
+        """Return a copy that knows the other job, and the partitions of this one, `own`."""
         copy = self.model_copy()
-        copy._upstream = upstream
+        copy._upstream, copy._periods = upstream, own
         return copy
 
     @property
@@ -55,18 +62,32 @@ class RunAfter(Settings):
         return self._upstream
 
     @property
-    def days(self) -> int:
-        """Return the number of the other job's days that a partition needs."""
+    def count(self) -> int:
+        """Return the number of partitions, as this job has them, that a partition needs."""
         return int(self.partition.removeprefix("last ")) if self.partition.startswith("last ") else 1
 
     def partitions(self, partition: str) -> list[str]:
         """Return the other job's partitions that `partition` needs; none if it takes whatever is published."""
         if self.partition == "all":
             return []
-        if partition == "all":
-            return ["all"]
-        last = date.fromisoformat(partition)
-        return [(last - timedelta(days=number)).isoformat() for number in reversed(range(self.days))]
+        names = [*self.moved(partition, range(1 - self.count, 0)), partition]
+        return list(dict.fromkeys(other for name in names for other in self.upstream.names(name)))
+
+    def moved(self, partition: str, steps: range) -> list[str]:
+        """Return the partitions of this job that are so many periods after `partition`, with the same value."""
+        periods = self._periods
+        number = periods.number(partition) if periods and steps else None
+        if periods is None or periods.every is None or number is None:
+            return []
+        value = time_and_value(partition)[1]
+        return [partition_name(name_of(periods.every, number + step), value) for step in steps]
+
+    def first_day(self, start: date | None) -> date | None:
+        """Return the first day that a partition of the day `start` needs."""
+        unit = self._periods.every if self._periods else None
+        if start is None or unit is None:
+            return start
+        return first_day(unit, number_of_day(unit, start) + 1 - self.count)
 
 
 def as_list(value: Any) -> Any:

@@ -66,9 +66,14 @@ class Schedule(Settings):
     @field_validator("timezone")
     @classmethod
     def _timezone(cls, timezone: str) -> str:
-        try:
-            ZoneInfo(timezone)
-        except (KeyError, ValueError, OSError):
-            close = did_you_mean(timezone, available_timezones())
-            raise ValueError(f"expected an IANA name such as Europe/Berlin, found {timezone!r}{close}") from None
-        return timezone
+        return zone_name(timezone)
+
+
+def zone_name(timezone: str) -> str:
+    """Return the IANA name of a time zone. Raise `ValueError` for other text."""
+    try:
+        ZoneInfo(timezone)
+    except (KeyError, ValueError, OSError):
+        close = did_you_mean(timezone, available_timezones())
+        raise ValueError(f"expected an IANA name such as Europe/Berlin, found {timezone!r}{close}") from None
+    return timezone

@@ -5,7 +5,6 @@ These artifacts show the ledger at the end of a run or a backfill. No code reads
 
 import contextlib
 import json
-from calendar import monthcalendar as weeks_of
 from collections.abc import Iterator, Sequence
 from datetime import date
 from uuid import UUID
@@ -81,7 +80,7 @@ def calendar_markdown(entries: Sequence[PartitionStatus]) -> str:
     if entries and entries[0].partition != "all":
         for months in reversed(calendar_view.months(entries)):
             if len(months) > 1:
-                lines += ["", f"**{months[0].name} to {months[-1].name}**: all days missing"]
+                lines += ["", f"**{months[0].name} to {months[-1].name}**: all {months[0].unit.cell} missing"]
             else:
                 lines += ["", *_month(months[0])]
     return "\n".join(lines)
@@ -95,10 +94,12 @@ def _line(stretch: calendar_view.PartitionRange) -> str:
 
 
 def _month(month: calendar_view.Month) -> list[str]:
-    year, number = map(int, month.name.split("-"))
-    lines = [f"| {month.name} | Mon | Tue | Wed | Thu | Fri | Sat | Sun |", f"| --- |{' :---: |' * 7}"]
-    for week in weeks_of(year, number):
+    is_of_days = month.unit is calendar_view.UNITS["day"]
+    head = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"] if is_of_days else [""] * len(month.weeks[0])
+    lines = [f"| {month.name} | {' | '.join(head)} |", f"| --- |{' :---: |' * len(head)}"]
+    for week in month.weeks:
         days = [_day(day, month.days.get(day)) for day in week]
+        days = [text if is_of_days or day in month.days else "" for day, text in zip(week, days, strict=True)]
         lines.append(f"| | {' | '.join(days)} |")
     return lines
 

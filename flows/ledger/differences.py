@@ -70,7 +70,7 @@ class Differences:
 
 def compare(a: Result, b: Result) -> Differences:
     schema_a, schema_b = _schema(a), _schema(b)
-    omissions = {a.job.sink.partition_column}
+    omissions = set(a.job.sink.partition_column.split(","))
     if a.receipt["partition"] != b.receipt["partition"]:
         omissions.add("uri")
     names_a = [name for name in schema_a.names if name not in omissions]

@@ -24,7 +24,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus
 from overnight.flows.runs.local_server import client_settings, known_server
-from overnight.flows.schedule.partitions import resolve_partition
+from overnight.flows.schedule.partitions import due_partitions
 from overnight.tasks.errors import JobError
 
 WAITING = ["Late", "Pending", "Submitting"]
@@ -80,11 +80,12 @@ def _late_partitions(job: Job) -> dict[str, str]:
         get_client(sync_client=True, httpx_settings={"timeout": SERVER_SECONDS}) as client,
     ):
         runs = late_runs(client, [batch_inference.name], [job.name])
-    sentences = {}
+    sentences: dict[str, str] = {}
     for run in runs:
         with contextlib.suppress(JobError):  # the run's parameter names no partition of the job
             moment = run.expected_start_time
-            partition = resolve_partition(job, run.parameters.get("partition"), moment, datetime.now(UTC))
+            partitions = due_partitions(job, run.parameters.get("partition"), moment, datetime.now(UTC))
             since = f" since {run.state.timestamp.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if run.state else ""
-            sentences[partition] = f"a run of it has not begun ({run.state_name}{since})"
+            sentence = f"a run of it has not begun ({run.state_name}{since})"
+            sentences |= dict.fromkeys(partitions, sentence)
     return sentences

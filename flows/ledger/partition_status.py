@@ -3,8 +3,9 @@
 `overnight run` does not run a partition that is published and not stale.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -13,11 +14,12 @@ from typing import Any, Literal
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
+from overnight.flows.job.partitions import Partitions
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
 from overnight.flows.ledger.staleness import changed_inputs, changed_settings, undone, unknown_commits
 from overnight.flows.ledger.upstreams import chain_of, changes_upstream
 from overnight.flows.runs.run import describe_run
-from overnight.flows.schedule.partitions import check_range, newest_due, parse_day, partitions_between
+from overnight.flows.schedule.partitions import check_range, chosen, is_due, newest_due, partitions_between
 from overnight.tasks.errors import JobError
 from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.state.publications import results_like
@@ -77,13 +79,17 @@ def read_ledger(
     tell: Callable[[int, int], None] = lambda done, total: None,
     now: datetime | None = None,
     newest: int | None = None,
+    where: Sequence[str] = (),
+    only: Collection[str] | None = None,
 ) -> list[PartitionStatus]:
     """Return the status of each partition by date, by default from the first that ever ran to the last that is due.
 
     With `inputs`, also list the inputs of published partitions. `tell` gets the number listed so far, and the total.
+    `where` has conditions such as `region=eu`, and `only` names partitions in place of a range.
     """
     run = describe_run(job, "all")
-    partitions = _partitions(job, run, start, end, now or datetime.now(UTC))[-newest if newest else None :]
+    partitions = sorted(only) if only else _partitions(job, run, start, end, now or datetime.now(UTC))
+    partitions = chosen(run.partition_column, partitions, where)[-newest if newest else None :]
     runs = [replace(run, partition=partition) for partition in partitions]
     ledgers = read_files(run.state, {run.ledger.name for run in runs})
     entries = [_entry(run, ledgers.get(run.ledger.name)) for run in runs]
@@ -93,28 +99,35 @@ def read_ledger(
 def _partitions(job: Job, run: Run, start: date | None, end: date | None, now: datetime) -> list[str]:
     if start and end:
         check_range(start, end)
-    if not job.is_dated:
+    periods = job.periods
+    if periods is None:
         if start or end:
             raise JobError(
                 f"expected no start or end, because the only partition of the job {job.name} is all; "
                 f"found {start or end}."
             )
         return ["all"]
-    days = {day for name in run.state.names() if (day := _day(name, run.partition_column))}
+    names = _known(periods, run)
     due = newest_due(job, now)
-    first, last = start or min(days, default=due), min(end or due, due)
-    in_range = {day.isoformat() for day in days if first <= day <= (end or day)}
-    return sorted({*partitions_between(job, first, last), *in_range})
+    if due is None:
+        if start or end:
+            raise JobError(f"expected no start or end, because partitions have no time; found {start or end}.")
+        return sorted({*periods.named(range(0)), *names})
+    days = [day for day in map(periods.first_day, names) if day]
+    first, last = start or periods.begins_on or min(days, default=due), min(end or due, due)
+    due_names = [name for name in partitions_between(job, first, last) if is_due(job, name, now)]
+    return sorted({*due_names, *(name for name in names if periods.has_day_in(name, first, end))})
 
 
-def _day(name: str, column: str) -> date | None:
-    """Return the day whose ledger has this name, or None."""
-    if not name.startswith(f"{column}="):
-        return None
-    try:
-        return parse_day(name.removeprefix(f"{column}="))
-    except JobError:
-        return None
+def _known(periods: Partitions, run: Run) -> list[str]:
+    """Return the partitions that have a ledger."""
+    prefix, names = f"{run.partition_column}=", []
+    for name in run.state.names():
+        if name.startswith(prefix):
+            with contextlib.suppress(JobError):  # a folder of another's
+                periods.number(name.removeprefix(prefix))
+                names.append(name.removeprefix(prefix))
+    return names
 
 
 def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
@@ -204,11 +217,12 @@ def _stale_partitions_needed(job: Job, partitions: list[str]) -> dict[str, list[
     sentences: dict[str, list[str]] = {partition: [] for partition in partitions}
     needs: list[tuple[str, Upstream, dict[str, list[str]]]] = []
     if isinstance(job.source, JobRows):
-        needs.append(("reads", job.source.upstream, {partition: [partition] for partition in partitions}))
+        upstream = job.source.upstream
+        needs.append(("reads", upstream, {partition: upstream.names(partition) for partition in partitions}))
     for after in job.run_after:
         needs.append(("follows", after.upstream, {name: after.partitions(name) for name in partitions}))
     for verb, upstream, partitions_needed in needs:
-        stale = _stale(job, upstream, sorted(set(chain.from_iterable(partitions_needed.values()))))
+        stale = _stale(job, upstream, set(chain.from_iterable(partitions_needed.values())))
         for partition, names in partitions_needed.items():
             for name in names or stale:
                 if name in stale:
@@ -217,26 +231,22 @@ def _stale_partitions_needed(job: Job, partitions: list[str]) -> dict[str, list[
     return sentences
 
 
-def _stale(job: Job, upstream: Upstream, partitions: list[str]) -> dict[str, tuple[str, ...]]:
+def _stale(job: Job, upstream: Upstream, partitions: set[str]) -> dict[str, tuple[str, ...]]:
     """Return the stale ones among the partitions of a job that `job` needs, or among all of them, with the reasons."""
     upstream_job = load_job(upstream.job_file)
     use(job.storage)  # which has the other job's places, too
-    first, last = None, None
-    if partitions and upstream.is_dated:
-        first, last = parse_day(partitions[0]), parse_day(partitions[-1])
-    entries = read_ledger(upstream_job, first, last, inputs=True)
+    entries = read_ledger(upstream_job, inputs=True, only=partitions or None)
     return {entry.partition: entry.why for entry in entries if entry.status == "stale"}
 
 
 def chain_status(job: Job, entries: Sequence[PartitionStatus]) -> dict[str, dict[str, int]]:
     """Return the number of partitions by status of each job that `job` needs for `entries`, the first to run first."""
-    start = end = None
-    if job.is_dated and entries:
-        start, end = parse_day(entries[0].partition), parse_day(entries[-1].partition)
+    periods = job.periods
+    days = [day for entry in entries if periods and (day := periods.first_day(entry.partition))]
     chain: dict[str, dict[str, int]] = {}
-    for member in chain_of(job, start, end):
+    for member in chain_of(job, min(days, default=None), max(days, default=None)):
         chain_job = load_job(member.job_file)
-        entries = read_ledger(chain_job, member.start, member.end)
-        chain[chain_job.name] = dict(Counter(entry.status for entry in entries))
+        numbers = Counter(entry.status for entry in read_ledger(chain_job, member.start, member.end))
+        chain[chain_job.name] = {str(status): number for status, number in numbers.items()}
     use(job.storage)
     return chain

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.flows.job.model import Job
-from overnight.tasks.state.run import partition_directory, published_files
+from overnight.tasks.config.partition_names import partition_folder
+from overnight.tasks.state.run import published_files
 from overnight.tasks.storage.location import Location
 
 # Below `<state>/samples/date=D/` (or `all/`):
@@ -63,7 +64,7 @@ def with_images(table: pa.Table, job: Job, receipt: Receipt) -> pa.Table:
     if job.sink.kind != "images" or number < 0:
         return table
     outputs = job.outputs_of(receipt)
-    directory = partition_directory(job.sink.partition_column, receipt["partition"])
+    directory = partition_folder(job.sink.partition_column, receipt["partition"])
     folders: dict[str, Location] = {}
     images = []
     for path in table[number].to_pylist():

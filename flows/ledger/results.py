@@ -84,6 +84,9 @@ class Results:
             if named not in (None, "all"):
                 raise JobError(f"expected the partition all, which is the only one of this job, found {named}.")
             return "all"
+        if named and self.job.partitions:
+            self.job.partitions.number(named)  # it may have a value that the job no longer has
+            return named
         if named:
             return parse_day(named).isoformat()
         prefix = f"{self.job.sink.partition_column}="

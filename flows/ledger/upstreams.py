@@ -5,15 +5,16 @@ A generation records which publish of each it follows, because a later publish m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import read_files
+from overnight.tasks.config.partition_names import time_and_value
 from overnight.tasks.ingest.kinds import JobRows, Upstream
-from overnight.tasks.state.run import partition_directory
+from overnight.tasks.state.run import ledger_name
 from overnight.tasks.storage.location import Location
 
 Generations = dict[str, dict[str, str]]  # job -> partition -> the generation of its newest publish
@@ -34,21 +35,23 @@ def chain_of(job: Job, start: date | None, end: date | None) -> list[ChainJob]:
 
     `start` and `end` are the job's own days. A job that is needed twice comes once, with the days of both.
     """
-    needs: dict[str, tuple[Upstream, int]] = {}
+    first_days: dict[str, date | None] = {}
     if isinstance(job.source, JobRows):
-        needs[job.source.upstream.job_file] = job.source.upstream, 1
+        first_days[job.source.upstream.job_file] = start
     for after in job.run_after:
-        days = needs.get(after.upstream.job_file, (after.upstream, 1))[1]
-        needs[after.upstream.job_file] = after.upstream, max(days, after.days)
+        file, first = after.upstream.job_file, after.first_day(start)
+        before = first_days.get(file, first)
+        first_days[file] = min(before, first) if before and first else first
     jobs: dict[Path, ChainJob] = {}
-    for file, (upstream, days) in needs.items():
-        first = start - timedelta(days=days - 1) if start and upstream.is_dated else None
-        last = end if upstream.is_dated else None
-        own = ChainJob(Path(file), first, last)
-        for member in [*chain_of(load_job(file), first, last), own]:
-            before = jobs.get(member.job_file)
-            if before and before.start and member.start:
-                jobs[member.job_file] = replace(before, start=min(before.start, member.start))
+    for file, first in first_days.items():
+        other = load_job(file)
+        own = ChainJob(Path(file), None, None)
+        if other.periods and other.periods.every:
+            own = ChainJob(Path(file), first, end)
+        for member in [*chain_of(other, own.start, own.end), own]:
+            previous = jobs.get(member.job_file)
+            if previous and previous.start and member.start:
+                jobs[member.job_file] = replace(previous, start=min(previous.start, member.start))
             else:
                 jobs[member.job_file] = member
     return list(jobs.values())
@@ -71,9 +74,10 @@ def lacking(job: Job, partition: str) -> str:
     for after in job.run_after:
         name, generations = after.upstream.name, newest[after.upstream.name]
         needs = after.partitions(partition)
-        first = _first_day(after.upstream) if len(needs) > 1 else ""
+        own = needs and after.upstream.names(partition)
+        first = _first_time(after.upstream) if len(needs) > len(own) else ""
         for key in needs:
-            if key not in generations and (key >= first or key == needs[-1]):
+            if key not in generations and (key in own or time_and_value(key)[0] >= first):
                 return after.upstream.lacking(key)
         if not generations:
             return f"expected a published partition of the job {name}, found none"
@@ -96,7 +100,7 @@ def changes_upstream(job: Job, partition: str, receipt: Mapping[str, Any]) -> tu
 def _published(upstream: Upstream, partitions: list[str]) -> dict[str, str]:
     """Return the generation of each published partition among `partitions`, or among all if there are none."""
     state = Location(upstream.state)
-    names = {partition_directory(upstream.partition_column, partition) or "all" for partition in partitions}
+    names = {ledger_name(upstream.partition_column, partition) for partition in partitions}
     ledgers = read_files(state, names or set(state.names()))
     receipts = [ledger.receipt for ledger in ledgers.values()]
     return {
@@ -106,8 +110,8 @@ def _published(upstream: Upstream, partitions: list[str]) -> dict[str, str]:
     }
 
 
-def _first_day(upstream: Upstream) -> str:
-    """Return the first day that the job ever ran. Without any, return a text after all days."""
-    prefix = partition_directory(upstream.partition_column, "")
-    ledgers = Location(upstream.state).names()
-    return min((name.removeprefix(prefix) for name in ledgers if name.startswith(prefix)), default="~")
+def _first_time(upstream: Upstream) -> str:
+    """Return the time of the first partition that the job ever ran. Without any, return a text after all times."""
+    prefix = f"{upstream.partition_column}="
+    names = [name.removeprefix(prefix) for name in Location(upstream.state).names() if name.startswith(prefix)]
+    return min((time_and_value(name)[0] for name in names), default="~")

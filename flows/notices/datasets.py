@@ -26,7 +26,7 @@ from overnight.tasks.state.run import Run
 PRODUCER = f"urn:overnight:{version('overnight')}"
 SCHEMAS = "urn:overnight:openlineage:1-0-0"  # of the facets in docs/_static/openlineage.json
 DATASETS, INPUTS, SIZED_FILES, COLUMNS, LONGEST_VERSION = 20, 100, 1000, 1000, 100  # at most
-BELOW = re.compile(r"\{partition\}|[*?[]")
+BELOW = re.compile(r"(?<!\$)\{\w+\}|[*?[]")
 Record = Mapping[str, Any]
 
 
@@ -111,7 +111,7 @@ def _name_of_sink(job: Job) -> tuple[str, str]:
 
 
 def _of_path(path: str) -> tuple[str, str]:
-    """Return the namespace and the name of a folder, above the first name with `{partition}` or a pattern."""
+    """Return the namespace and the name of a folder, above the first name with a placeholder or a pattern."""
     folder, *below = BELOW.split(filled_in(path), maxsplit=1)
     address = urlsplit(folder.rpartition("/")[0] if below else folder)
     if address.scheme in ("", "file"):

@@ -25,7 +25,8 @@ from prefect.types import DateTime
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
 from overnight.flows.schedule.cron import cron_times
-from overnight.flows.schedule.partitions import resolve_partition
+from overnight.flows.schedule.partitions import NAMED, due_partitions
+from overnight.tasks.errors import shortened
 
 # What the choices of `schedule.catch_up` do with the times that fell due:
 #
@@ -70,11 +71,11 @@ def missed_cron_times(schedule: Schedule, due: Sequence[datetime], taken: Collec
 def why_skipped(job: Job, scheduled: datetime, picked_up: datetime, taken: Collection[datetime]) -> str:
     """Return the reason to skip a run, or an empty string."""
     catch_up = job.schedule.catch_up if job.schedule else "all"
-    day = resolve_partition(job, None, scheduled, scheduled)
+    day = shortened(due_partitions(job, None, scheduled, scheduled), NAMED)
     advice = f"schedule.catch_up is {catch_up!r}. To run {day}, retry this run."
     later = [time for time in taken if scheduled < time <= picked_up]
     if catch_up == "latest" and later:
-        newest = resolve_partition(job, None, max(later), picked_up)
+        newest = shortened(due_partitions(job, None, max(later), picked_up), NAMED)
         return (
             f"{day} was due at {_clock(job, scheduled)} and could not start then. {newest}, due at "
             f"{_clock(job, max(later))}, runs instead: {advice}"

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from overnight.flows.job.model import Job
 from overnight.flows.job.schedule import Schedule
-from overnight.flows.schedule.cron import cron_times, last_cron_time
-from overnight.flows.schedule.partitions import day_of, parse_day, resolve_partition
+from overnight.flows.schedule.cron import cron_times, last_cron_time, next_cron_time
+from overnight.flows.schedule.partitions import day_of, due_partitions, newest_offset, parse_day, resolve_partition
+from overnight.tasks.config.periods import start_of
 from overnight.tasks.errors import JobError
 
 
@@ -38,8 +39,31 @@ def latest_deadline(job: Job, moment: datetime) -> Deadline:
     return Deadline(resolve_partition(job, None, fire, fire), deadline)
 
 
-def deadline_of(job: Job, partition: str) -> Deadline:
+def latest_deadlines(job: Job, moment: datetime) -> list[Deadline]:
+    """Return each partition of the newest deadline that has passed at `moment`. Raise `JobError` if none has."""
+    latest = latest_deadline(job, moment)
+    if job.partitions is None:
+        return [latest]
     schedule = scheduled(job)
+    fires = cron_times(schedule, latest.deadline - timedelta(days=2), latest.deadline)
+    names: dict[str, Deadline] = {}
+    for fire in fires:
+        if deadline_after(schedule, fire) == latest.deadline:
+            for name in due_partitions(job, None, fire, fire):
+                names[name] = Deadline(name, latest.deadline)
+    return list(names.values())
+
+
+def deadline_of(job: Job, partition: str, moment: datetime | None = None) -> Deadline:
+    """Return a partition's deadline. Without a period, it is the newest deadline before `moment` or now."""
+    schedule, periods = scheduled(job), job.periods
+    number = periods.number(partition) if periods else None
+    if number is None or periods is None or periods.every is None:
+        return Deadline(partition, latest_deadline(job, moment or datetime.now(UTC)).deadline)
+    if job.partitions:
+        taken_at = start_of(periods.every, number - newest_offset(job), periods.zone(job.timezone))
+        fire = next_cron_time(schedule, taken_at - timedelta(microseconds=1))
+        return Deadline(partition, deadline_after(schedule, fire or taken_at))
     day = parse_day(partition) - job.offset
     midnight = datetime(day.year, day.month, day.day, tzinfo=job.timezone).astimezone(UTC)
     fires = cron_times(schedule, midnight - timedelta(microseconds=1), midnight + timedelta(hours=26))

@@ -5,7 +5,6 @@ scheduled run restarts after a crash, it requests no day twice.
 """
 
 from dataclasses import replace
-from datetime import timedelta
 from uuid import UUID
 
 import prefect.runtime
@@ -13,7 +12,8 @@ from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 
 from overnight.flows.job.model import Job
-from overnight.flows.schedule.partitions import parse_day
+from overnight.flows.schedule.partitions import partitions_before
+from overnight.flows.schedule.run_partition import request_run
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state.manifest import census
@@ -38,13 +38,9 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
             deployment = UUID(prefect.runtime.deployment.id)
             for earlier in changed_days(job, run, days):
                 log.info("the inputs of %s/%s changed since it was published; it runs again", job.name, earlier)
-                client.create_flow_run_from_deployment(
-                    deployment,
-                    name=f"{job.name}/{earlier}",
-                    parameters={"partition": earlier, "reason": f"inputs changed, seen by the run of {run.partition}"},
-                    tags=[TAG],
-                    idempotency_key=f"overnight lookback {deployment} {run.partition} {earlier}",
-                )
+                reason = f"inputs changed, seen by the run of {run.partition}"
+                key = f"overnight lookback {deployment} {run.partition} {earlier}"
+                request_run(client, deployment, job, earlier, reason, key, [TAG])
     except Exception as error:
         log.warning(
             "cannot check the days before %s/%s for late data: %s: %s",
@@ -53,10 +49,9 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 
 
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
-    """Return the published days whose inputs have changed, newest first, among the `days` before the run's own."""
+    """Return the published partitions whose inputs have changed, newest first, of the `days` before the run's own."""
     days_to_run = []
-    for number in range(1, days + 1):
-        day = (parse_day(run.partition) - timedelta(days=number)).isoformat()
+    for day in partitions_before(job, run.partition, days)[::-1]:
         receipt = read_json(replace(run, partition=day).ledger / "receipt.json")
         if not receipt or receipt["job"] != job.name:
             continue

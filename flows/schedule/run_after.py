@@ -5,7 +5,6 @@ all partitions that it needs are published: it ends, and the last of these publi
 """
 
 from collections.abc import Mapping
-from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -19,10 +18,14 @@ from prefect.states import Completed
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import read_files
 from overnight.flows.ledger.upstreams import changes_upstream, lacking
+from overnight.flows.schedule.run_partition import request_run
+from overnight.tasks.config.partition_names import partition_name, time_and_value
+from overnight.tasks.config.periods import Unit, name_of, number_of_day
 from overnight.tasks.errors import InputError
-from overnight.tasks.state.run import Run, partition_directory
+from overnight.tasks.state.run import Run, ledger_name
 
 PUBLISHED = "overnight.partition.published"  # the event; its resource is the job
+LONGER: tuple[Unit, ...] = ("day", "week", "month")
 AUTOMATION = "AUTOMATION"  # Prefect's type of what created a run
 
 
@@ -31,13 +34,29 @@ def resource_of(job_name: str) -> str:
     return f"overnight.job.{job_name}"
 
 
-def announce(run: Run, receipt: Mapping[str, Any]) -> None:
-    """Send the event of a publish to the Prefect server."""
+def announce(job: Job, run: Run, receipt: Mapping[str, Any]) -> None:
+    """Send the event of a publish to the Prefect server.
+
+    Its payload has the partition, and the hour, day, week and month of its begin, for jobs with longer partitions.
+    """
     if run.limit_rows:
         return
     resource = {"prefect.resource.id": resource_of(run.job), "prefect.resource.name": run.job}
-    payload = {"partition": run.partition, "generation": receipt["generation"]}
+    time, value = time_and_value(run.partition)
+    payload = {"partition": run.partition, "generation": receipt["generation"], "value": value, "hour": time}
+    if job.periods and (day := job.periods.first_day(run.partition)):
+        for unit in LONGER:
+            payload[unit] = name_of(unit, number_of_day(unit, day))
     emit_event(PUBLISHED, resource=resource, payload=payload)
+
+
+def started_partition(job: Job) -> str:
+    """Return a template of Prefect: the partition of the job that follows, from the payload of the event."""
+    if job.periods is None:
+        return "all"
+    unit = job.periods.every
+    time = f"{{{{ event.payload.{unit} }}}}" if unit else ""
+    return partition_name(time, "{{ event.payload.value }}" if job.periods.values else "")
 
 
 def waiting(job: Job, partition: str) -> State[Any] | None:
@@ -62,43 +81,37 @@ def _is_started_by_user() -> bool:
     return not (run.auto_scheduled or is_by_automation)
 
 
-def run_later_days(job: Job, run: Run) -> None:
-    """Request runs of the published days after that of `run` whose `last N` has a newer publish.
+def run_later(job: Job, run: Run) -> None:
+    """Request runs of the published partitions after that of `run` whose `last N` has a newer publish.
 
-    The event of a day starts the run of this day only. An error becomes a warning.
+    The event of a partition starts the run of this partition only. An error becomes a warning.
     """
-    days = max((after.days for after in job.run_after), default=1) - 1
-    if not days or not prefect.runtime.deployment.id:
+    deployment = prefect.runtime.deployment.id
+    if not deployment or all(after.count == 1 for after in job.run_after):
         return
     try:
-        deployment = UUID(prefect.runtime.deployment.id)
-        for later, sentence in _stale_days(job, run, days):
+        for later, sentence in _stale_later(job, run):
+            key = f"overnight run after {deployment} {later} {run.generation}"
             with get_client(sync_client=True) as client:
-                client.create_flow_run_from_deployment(
-                    deployment,
-                    name=f"{job.name}/{later}",
-                    parameters={"partition": later, "reason": sentence},
-                    idempotency_key=f"overnight run after {deployment} {later} {run.generation or run.attempt}",
-                )
+                request_run(client, UUID(deployment), job, later, sentence, key)
             get_run_logger().info("%s/%s runs again: it %s", job.name, later, sentence)
     except Exception as error:
         get_run_logger().warning(
-            "cannot request the days after %s/%s: %s: %s", job.name, run.partition, type(error).__name__, error
+            "cannot request what follows %s/%s: %s: %s", job.name, run.partition, type(error).__name__, error
         )
 
 
-def _stale_days(job: Job, run: Run, days: int) -> list[tuple[str, str]]:
-    """Return the published days among the `days` after the run's that follow an earlier publish, with the reason."""
-    first = date.fromisoformat(run.partition)
+def _stale_later(job: Job, run: Run) -> list[tuple[str, str]]:
+    """Return the published partitions after the run's that follow an earlier publish, each with the reason."""
     later = {}
-    for number in range(1, days + 1):
-        day = (first + timedelta(days=number)).isoformat()
-        later[partition_directory(run.partition_column, day)] = day
+    for after in job.run_after:
+        for name in after.moved(run.partition, range(1, after.count)):
+            later[ledger_name(run.partition_column, name)] = name
     stale = []
-    for name, ledger in read_files(run.state, set(later)).items():
-        receipt = ledger.receipt
+    for ledger, content in read_files(run.state, set(later)).items():
+        receipt = content.receipt
         if not receipt or receipt["job"] != job.name:
             continue
-        if sentences := changes_upstream(job, later[name], receipt):
-            stale.append((later[name], "; ".join(sentences)))
+        if sentences := changes_upstream(job, later[ledger], receipt):
+            stale.append((later[ledger], "; ".join(sentences)))
     return stale

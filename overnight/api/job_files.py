@@ -19,7 +19,7 @@ from overnight.api.data import place_data
 from overnight.flows.job.loading import override, read_job, validated
 from overnight.flows.job.model import Job
 from overnight.flows.job.yaml_loader import plain_value, yaml_document, yaml_line
-from overnight.flows.schedule.partitions import parse_day, resolve_partition
+from overnight.flows.schedule.partitions import only_partition, parse_day
 from overnight.tasks.config.code_folders import folder_of, modules_in
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.location import Location
@@ -128,7 +128,7 @@ def _overridden(mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[st
 
 
 def _partition(job: Job, partition: str | None) -> str:
-    return resolve_partition(job, partition, None, datetime.now(UTC))
+    return only_partition(job, partition, datetime.now(UTC))
 
 
 def _with_data(
@@ -147,6 +147,7 @@ def _with_data(
         if re.match(r"source[.=]", line):
             raise JobError(f"settings: expected none of source together with data, which is the source; found {line}.")
     has_days = partition != "all" if partition else "{partition}" in str(mapping.get("source"))
+    has_days = has_days or bool(mapping.get("partitions"))
     subfolder = "{partition}" if has_days else "all"
     placeholder = {"kind": "parquet", "path": f"/{subfolder}"}
     job = validated(name, _overridden({**mapping, "source": placeholder}, overrides))

@@ -109,6 +109,7 @@ def backfill(
     resume: str = "",
     settings: Overrides = (),
     reason: str = "",
+    where: Iterable[str] = (),
     verbose: bool = False,
     progress: bool = True,
 ) -> Statuses:
@@ -127,6 +128,7 @@ def backfill(
         resume: The id of an earlier backfill, whose unfinished partitions run.
         settings: Settings to override in every run: dotted key -> value, such as `{"inference.0.batch_size": 8}`.
         reason: The reason, for the receipts.
+        where: Only partitions that meet these conditions, such as `region=eu`.
         verbose: Show the log of the runs.
         progress: Show the progress: a screen on a terminal and in a notebook, otherwise lines on stderr.
 
@@ -141,7 +143,7 @@ def backfill(
     first, last = as_date(start), as_date(end)
     with prepared(job, settings) as call:
         options: dict[str, Any] = {"select": list(select), "order": order, "settings": list(call.settings)}
-        options["reason"] = masked(reason)
+        options |= {"reason": masked(reason), "where": list(where)}
         full_job, request, steps = planned(
             JobFile(call.path), resume or "new", first, last, **options, is_resumed=bool(resume)
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.command(epilog=EXIT_STATUS)
 @click.option("--start", metavar="D", help="The first day, as YYYY-MM-DD.")
 @click.option("--end", metavar="D", help="The last day, as YYYY-MM-DD; it runs too.")
+@click.option("--where", metavar="C=V", multiple=True, help="Only these partitions, such as region=eu; repeatable.")
 @click.option(
     "--select",
     type=click.Choice(["missing", "failed", "stale", "quarantined", "all"]),
@@ -179,6 +180,7 @@ def _plan(
         order=options["order"],
         settings=options["settings"],
         reason=masked(options["reason"]),
+        where=options["where"],
         is_resumed=bool(resume),
         is_dry=dry_run,
     )

@@ -35,7 +35,7 @@ def history(job_path: Path, partition: str | None, last: int | None, html: Path 
 
     with exit_on_error():
         job = load_job(job_path)
-        first, end = _days(partition) if partition else ("", "")
+        first, end = _range(partition, job.partitions is not None) if partition else ("", "")
         newest = last or (None if partition else NEWEST)
         result = read_history(job.state_location, job.name, first, end, newest)
         if html:
@@ -43,10 +43,13 @@ def history(job_path: Path, partition: str | None, last: int | None, html: Path 
         print_result(result.lines, as_json, lambda: show_history(result))
 
 
-def _days(text: str) -> tuple[str, str]:
+def _range(text: str, are_names: bool) -> tuple[str, str]:
+    """Return the first and the last partition. A last day has all of its hours and values: `~` is behind them."""
+    first, dots, last = text.partition("..")
+    if are_names:
+        return first, f"{last if dots else first}~"
     from overnight.flows.schedule.partitions import check_range, parse_day
 
-    first, dots, last = text.partition("..")
     start, end = parse_day(first), parse_day(last if dots else first)
     check_range(start, end)
     return start.isoformat(), end.isoformat()

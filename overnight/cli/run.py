@@ -68,12 +68,12 @@ def _run(
 ) -> tuple["Job", dict[str, Any], "OvernightError | None"]:
     """Run the partition, and return the job with the receipt or the error. Complete `options` for the flow."""
     from overnight.flows.job.loading import load_job
-    from overnight.flows.schedule.partitions import resolve_partition
+    from overnight.flows.schedule.partitions import only_partition
     from overnight.tasks.errors import OvernightError
     from overnight.tasks.infer.kinds import imports
 
     job = load_job(job_path, options["settings"])
-    day = resolve_partition(job, options["partition"], None, datetime.now(UTC))
+    day = only_partition(job, options["partition"], datetime.now(UTC))
     fork_server.preload(imports(job.models))
     from overnight.api.local_run import run_locally
 

@@ -22,13 +22,20 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
     type=click.DateTime(["%Y-%m-%d"]),
     help="The last day, as YYYY-MM-DD; default: the last partition that is due.",
 )
+@click.option("--where", metavar="C=V", multiple=True, help="Only these partitions, such as region=eu; repeatable.")
 @click.option("--inputs", is_flag=True, help="Also check if the inputs changed; this lists all of them.")
 @click.option(
     "--plan", is_flag=True, help="Also show for stale partitions which rows would run and which would stay (--inputs)."
 )
 @json_option
 def status(
-    job_path: Path, start: datetime | None, end: datetime | None, inputs: bool, plan: bool, as_json: bool
+    job_path: Path,
+    start: datetime | None,
+    end: datetime | None,
+    where: tuple[str, ...],
+    inputs: bool,
+    plan: bool,
+    as_json: bool,
 ) -> None:
     """Show the status of every partition of a job.
 
@@ -42,7 +49,7 @@ def status(
 
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
-        ledger = read_ledger(job, start and start.date(), end and end.date(), inputs or plan, tell)
+        ledger = read_ledger(job, start and start.date(), end and end.date(), inputs or plan, tell, where=where)
         entries = with_late_runs(job, ledger)
         if plan:
             from overnight.flows.runs.continuation import with_plans

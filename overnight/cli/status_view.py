@@ -63,15 +63,18 @@ def show_status(
 
 
 def _calendar(entries: Sequence[PartitionStatus], with_sums: bool) -> Iterator[Text]:
-    numbers = (f"{day:<2}" if day == 1 or day % 5 == 0 else "  " for day in calendar_view.DAYS)
-    yield Text(f"{'':9}{''.join(numbers)}".rstrip(), "dim")
-    for months in calendar_view.months(entries):
+    calendar = calendar_view.months(entries)
+    width, unit = max(len(month.name) for months in calendar for month in months), calendar[0][0].unit
+    numbers = (f"{cell:<2}" if cell == unit.cells[0] or cell % 5 == 0 else "  " for cell in unit.cells)
+    yield Text(f"{'':{width + 2}}{''.join(numbers)}".rstrip(), "dim")
+    for months in calendar:
         if len(months) > 1:
-            yield Text(f"{months[0].name}  to {months[-1].name}: all days missing in {len(months):,} months", "dim")
+            missing = f"all {unit.cell} missing in {len(months):,} {unit.line}"
+            yield Text(f"{months[0].name}  to {months[-1].name}: {missing}", "dim")
             continue
         [month] = months
-        text = Text(f"{month.name}  ")
-        for day in calendar_view.DAYS:
+        text = Text(f"{month.name:{width}}  ")
+        for day in unit.cells:
             status = month.days.get(day)
             if status:
                 text.append(f"{calendar_view.LETTERS[status]} ", STYLES[status])

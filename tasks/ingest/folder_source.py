@@ -15,7 +15,7 @@ from overnight.tasks.ingest.source import FileSource
 from overnight.tasks.rows import blocks
 
 NULL = "__HIVE_DEFAULT_PARTITION__"  # Hive's, Spark's and pyarrow's name for null
-_DATED = re.compile(r"([^/=]+)=[^/]*\{partition\}")
+_DATED = re.compile(r"([^/=]+)=[^/]*(?<!\$)\{\w+\}")
 _NAMED = re.compile(r"(?:^|/)([^/=*?\[]+)=(?=[^/]*[*?\[])")
 
 

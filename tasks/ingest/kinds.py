@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from overnight.tasks.config.plugins import with_plugins
-from overnight.tasks.ingest.listing.upstream import Upstream
+from overnight.tasks.ingest.listing.upstream import ShorterPartitions, Upstream
 from overnight.tasks.ingest.source import Source as SourceLeaf
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.delta import Delta
@@ -23,7 +23,7 @@ from overnight.tasks.ingest.sources.tfrecord import TfRecord
 from overnight.tasks.ingest.sources.uris import Uris
 from overnight.tasks.ingest.sources.webdataset import WebDataset
 
-__all__ = ["Files", "JobRows", "Source", "Tables", "Upstream"]
+__all__ = ["Files", "JobRows", "ShorterPartitions", "Source", "Tables", "Upstream"]
 
 Files = Images | Audio | Video | Pdf | Text | Uris | Parquet | Csv | Jsonl | Numpy | WebDataset | TfRecord | HuggingFace
 Tables = Delta | Lance | Iceberg | Sql

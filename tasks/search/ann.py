@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
+from overnight.tasks.config.partition_names import partition_condition, partition_values
 from overnight.tasks.search.knn import (
     Found,
     PublishedPartition,
@@ -32,7 +33,7 @@ LEAST_GROUPS, SHARE_OF_GROUPS = 20, 0.1  # of groups that are compared
 
 @dataclass(frozen=True)
 class LanceTable:
-    """The Lance table at `place`. `partition_column` is None for the partition `all`."""
+    """The Lance table at `place`. `partition_column` is None for the partition `all`; several have commas between."""
 
     place: Location
     partition_column: str | None
@@ -63,20 +64,26 @@ def nearest_indexed(
     Raise `ContractError` if the column has no embeddings of D numbers, or if the query is all zeros.
     """
     query, dataset, source = direction(query), table.dataset, str(table.place)
-    date_columns = [table.partition_column] if table.partition_column else []
-    require(dataset.schema, [column, "row_id", *date_columns], source)
+    columns = table.partition_column or ""
+    own_columns = columns.split(",") if columns else []
+    conditions, names = [], dict[tuple[Any, ...], str]()
+    for published in partitions if columns else ():
+        conditions.append(f"({partition_condition(columns, published.partition)})")
+        values = partition_values(columns, published.partition)
+        names[tuple(values.values())] = published.partition
+    require(dataset.schema, [column, "row_id", *own_columns], source)
     probes = max(round(SHARE_OF_GROUPS * groups), LEAST_GROUPS)
     near = {"column": column, "q": query.astype(np.float32), "k": count, "metric": "cosine", "nprobes": probes}
-    conditions = [f"({day} = date '{partition.partition}')" for day in date_columns for partition in partitions]
     options = {"prefilter": True, "disable_scoring_autoprojection": True}
     condition = " OR ".join(conditions) or None
-    columns = [*plain_columns(dataset.schema), column]
-    rows = dataset.scanner(columns, condition, nearest=near, **options).to_table()
+    read = [*plain_columns(dataset.schema), column]
+    rows = dataset.scanner(read, condition, nearest=near, **options).to_table()
     partition: Any = partitions[0].partition
-    for name in date_columns:
-        partition = rows[name].cast(pa.string()).combine_chunks()
+    if names:
+        keys = zip(*(rows[name].to_pylist() for name in own_columns), strict=True)
+        partition = pa.array(map(names.get, keys), pa.string())
     result = compared([comparable(rows, column, query.size, source, partition)], query, count)
-    rows = rows.drop_columns([column, *date_columns])
+    rows = rows.drop_columns([column, *own_columns])
     for match, number in zip(result.matches, result.numbers, strict=True):
         match.update(rows.slice(number, 1).to_pylist()[0] | match)
     return replace(result, rows=dataset.count_rows(condition), rows_without_embedding=None)

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from overnight.tasks.state.run import (
+    ATTEMPT,
     RESUMED_FROM,
     Run,
     published_files,
@@ -96,7 +97,8 @@ def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
     """Return the directories in the sink that interrupted runs of the partition prepared for a publish."""
     items = []
     for name in sink_names:
-        if name.startswith(f"_publishing-{run.partition}-"):
+        # not only by the beginning: a run of eu-west may prepare its files while eu is cleaned
+        if ATTEMPT.fullmatch(name.removeprefix(f"_publishing-{run.partition}-")):
             folder, reason = run.sink / name, "prepared by a run that died before it published"
             sizes = _sizes_below(folder)
             items.append(GarbageItem(run.partition, name, reason, (folder,), len(sizes), sum(sizes)))

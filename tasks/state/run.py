@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from overnight.tasks.config.partition_names import partition_folder
 from overnight.tasks.errors import LedgerCorrupt
 from overnight.tasks.storage.location import Location
 from overnight.tasks.storage.stores import Stores, in_use
@@ -45,6 +46,7 @@ RESUMED_FROM = {
     "batches": "sent for rows that are published now",
 }
 REPORT = "report.html"
+ATTEMPT = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{6}")  # the name of one
 _NUMBERS = re.compile(r"\[\n[-+\d.eE,nul\s]+\]")  # a text in JSON has no line end
 
 
@@ -54,7 +56,7 @@ class Run:
 
     job: str
     partition: str
-    partition_column: str
+    partition_column: str  # several have commas between them, as `date,region`
     state: Location  # the directory of the job's ledgers
     sink: Location  # the directory of its table
     generation: str
@@ -80,12 +82,12 @@ class Run:
 
     @property
     def partition_directory(self) -> str:
-        """Return the name of the partition's directory, such as `date=2026-11-19`; empty for the partition `all`."""
-        return partition_directory(self.partition_column, self.partition)
+        """Return the partition's Hive folders, such as `date=2026-11-19`; empty for the partition `all`."""
+        return partition_folder(self.partition_column, self.partition)
 
     @property
     def ledger(self) -> Location:
-        return self.state / (self.partition_directory or "all")
+        return self.state / ledger_name(self.partition_column, self.partition)
 
     @property
     def target(self) -> Location:
@@ -165,9 +167,9 @@ class Run:
         return replace(self, attempt=new_attempt())
 
 
-def partition_directory(column: str, partition: str) -> str:
-    """Return the name of a partition's directory in the sink and in the state; empty for the partition `all`."""
-    return "" if partition == "all" else f"{column}={partition}"
+def ledger_name(columns: str, partition: str) -> str:
+    """Return the name of a partition's directory in the state: `all`, `date=2026-11-19`, `date,hour=2026-11-19T05`."""
+    return "all" if partition == "all" else f"{columns}={partition}"
 
 
 def new_attempt() -> str:

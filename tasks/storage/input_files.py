@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 
+from overnight.tasks.config.partition_names import filled
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.storage.file_info import NoInputs
 from overnight.tasks.storage.filesystems import WEB, is_local, protocol_of
@@ -79,7 +80,7 @@ def input_files(
     depth = sum(1 for _ in takewhile(lambda same: len(set(same)) == 1, zip(*names, strict=False)))
     listings = []
     for path, own in zip(inputs, names, strict=True):
-        folder = "/".join(own[depth:]).replace("{partition}", partition)
+        folder = filled("/".join(own[depth:]), partition)
         listings.append(path.listed(extensions, folder, may_be_empty))
     for _, same in groupby(heapq.merge(*listings, key=_uri), key=_uri):
         file = min(same, key=lambda file: bool(file.reason_to_skip))

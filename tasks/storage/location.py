@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import fsspec
 
 from overnight.tasks.config.masking import hide_variable_of_job, masked
+from overnight.tasks.config.partition_names import filled
 from overnight.tasks.errors import JobError
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.filesystems import (
@@ -54,7 +55,10 @@ class File:
 
 
 def expand(template: str, partition: str = "all", escape: Callable[[str], str] = str) -> str:
-    """Return `template` with the values of `{partition}` and `${ENV_VAR}`; `escape` is applied to a variable's."""
+    """Return `template` with the values of `{partition}`, `{date}` and the like, and of `${ENV_VAR}`.
+
+    `escape` is applied to the values of variables.
+    """
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -63,7 +67,7 @@ def expand(template: str, partition: str = "all", escape: Callable[[str], str] =
         hide_variable_of_job(name)
         return escape(os.environ[name])
 
-    return VARIABLE.sub(value, template).replace("{partition}", partition)
+    return VARIABLE.sub(value, filled(template, partition))
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Location:
         return replace(self, template=f"{self.template.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
-        return masked(self.template.replace("{partition}", self.partition))
+        return masked(filled(self.template, self.partition))
 
     @property
     def uri(self) -> str:
@@ -153,6 +157,16 @@ class Location:
         with contextlib.suppress(FileNotFoundError), translate_storage_errors("list", self):
             return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in filesystem.ls(path, detail=False))
         return []
+
+    def folder_names(self) -> list[str]:
+        """Return the sorted names of the folders directly below. The folder must exist."""
+        with self._translating("list") as (filesystem, path):
+            entries = filesystem.ls(path, detail=True)
+        names = []
+        for entry in entries:
+            if entry["type"] == "directory":
+                names.append(entry["name"].rstrip("/").rsplit("/", 1)[-1])
+        return sorted(names)
 
     def exists(self) -> bool:
         with self._translating("look at") as (filesystem, path):

@@ -47,7 +47,11 @@ class Sink(Leaf):
     """
 
     partition_column: Annotated[
-        str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The column that holds the partition's date.")
+        str,
+        Field(
+            pattern=r"^[A-Za-z_][A-Za-z0-9_]*(,[A-Za-z_][A-Za-z0-9_]*)*$",
+            description="The column that holds the partition's date; with `partitions`, its columns do.",
+        ),
     ] = "date"
     rows_per_part: Annotated[
         PositiveInt | None, Field(description="The rows of a staged part; default: `seconds_per_part` decides.")

@@ -19,6 +19,7 @@ from overnight.cli.reference.key_tables import (
 from overnight.flows.job.budget import Budget
 from overnight.flows.job.model import Job
 from overnight.flows.job.notify import Receiver
+from overnight.flows.job.partitions import Partitions
 from overnight.flows.job.retries import Retries
 from overnight.flows.job.run_after import RunAfter
 from overnight.flows.job.schedule import Schedule
@@ -65,6 +66,12 @@ SINGLE: dict[str, tuple[str, type[BaseModel], str]] = {
         RunAfter,
         "What `run_after` takes, alone or as each item of a list: a job whose publish starts this one. "
         "[Jobs that follow jobs](../../operations/chains.md) has an example.",
+    ),
+    "partitions": (
+        "Partitions",
+        Partitions,
+        "What `partitions` takes: what a partition is, if it is not a day. Short forms are `{date: day, region: [eu, "
+        "us]}` and `{values: [eu, us]}`. [Hours, weeks and regions](../../how-to/hourly.md) has examples.",
     ),
     "notify": (
         "Receivers",

@@ -7,10 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from overnight.tasks.config.partition_names import partition_name, time_and_value
+from overnight.tasks.config.periods import Unit, periods_inside
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import InputError, ServiceUnavailable
-from overnight.tasks.state.run import partition_directory, published_files, read_json
+from overnight.tasks.state.run import ledger_name, published_files, read_json
 from overnight.tasks.storage.error_translation import translate_storage_errors
 from overnight.tasks.storage.file_info import entry_of
 from overnight.tasks.storage.filesystems import is_local
@@ -20,6 +23,31 @@ from overnight.tasks.storage.location import File, Location
 LOOKS_AT_ONCE = 16
 # A publish on a disk takes moments between the exchange of the files and the new receipt.
 LOOKS = RetryPolicy(max_tries=8, first_wait_seconds=0.1, longest_wait_seconds=2.0)
+
+
+@dataclass(frozen=True)
+class ShorterPartitions:
+    """Several partitions that one partition reads: the periods of `every` in its own, and the values of now.
+
+    `every` is None for the same period, and `values` is empty for the same value.
+    """
+
+    every: Unit | None = None
+    zone: str = "UTC"
+    own_every: Unit | None = None
+    own_zone: str = "UTC"
+    first: str = ""  # the name of the first period that there is; empty: all
+    values: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # of the reading job's partitions
+
+    def names(self, partition: str) -> list[str]:
+        """Return the other job's partitions that a partition reads."""
+        time, own_value = time_and_value(partition)
+        times = [time]
+        if self.every and self.own_every:
+            times = periods_inside(self.every, ZoneInfo(self.zone), self.own_every, time, ZoneInfo(self.own_zone))
+            times = [period for period in times if period >= self.first] or times
+        return [partition_name(period, value) for period in times for value in self.values or [own_value]]
 
 
 @dataclass(frozen=True)
@@ -38,10 +66,15 @@ class Upstream:
     partition_column: str
     is_dated: bool
     compression: str = ""
+    shorter: ShorterPartitions | None = None  # if a partition does not read the one of its name
+
+    def names(self, partition: str) -> list[str]:
+        """Return the partitions of this job that a partition of the reading job reads."""
+        return self.shorter.names(partition) if self.shorter else [partition]
 
     def ledger(self, partition: str) -> Location:
         """Return the folder of the receipts and failures of a partition."""
-        return Location(self.state) / (partition_directory(self.partition_column, partition) or "all")
+        return Location(self.state) / ledger_name(self.partition_column, partition)
 
     def lacking(self, partition: str) -> str:
         """Return an empty string if the partition is published, otherwise a sentence on what was expected and found."""

@@ -18,6 +18,7 @@ from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.memory_bound import shortage
+from overnight.tasks.config.partition_names import filled
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.reading.file_errors import is_corrupt_file
 from overnight.tasks.ingest.reading.table_blocks import as_schema, chosen_columns, require_known
@@ -56,7 +57,7 @@ class Iceberg(Source):
     _schema_id: int | None = PrivateAttr(None)  # None: the columns of the snapshot
 
     def place(self, partition: str) -> str:
-        return f"the Iceberg table {self.table.replace('{partition}', partition)}"
+        return f"the Iceberg table {filled(self.table, partition)}"
 
     def snapshot(self, partition: str) -> str:
         table = self._table(partition)

@@ -10,25 +10,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, PrivateAttr
 
 from overnight.tasks.config.settings import Settings
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import JobError, shortened
+from overnight.tasks.ingest.folder_source import folder_columns, with_folder_columns
 from overnight.tasks.ingest.listing.upstream import Upstream
 from overnight.tasks.ingest.source import FileSource, Source
 from overnight.tasks.ingest.sources.csv import Csv
 from overnight.tasks.ingest.sources.jsonl import Jsonl
 from overnight.tasks.ingest.sources.lance import DATA, Lance
 from overnight.tasks.ingest.sources.parquet import Parquet
+from overnight.tasks.rows import blocks
 from overnight.tasks.rows.published_text import as_written, carriers, published_types, restored
 from overnight.tasks.storage.location import File
 
+TABLES = ("parquet", "delta", "iceberg")  # the files of each are Parquet
 READERS: dict[str, type[FileSource]] = {
-    **dict.fromkeys(("parquet", "delta", "iceberg"), Parquet),  # the files of each are Parquet
+    **dict.fromkeys(TABLES, Parquet),
     "csv": Csv,
     "jsonl": Jsonl,
     "lance": Lance,
 }
+NAMED = 3
 NO_TYPES: Mapping[str, pa.DataType] = {}
 # How the sink writes texts: in CSV an empty text has quotes and a null has none. JSON has the words NaN and Infinity.
 TEXTS: Mapping[str, Mapping[str, Any]] = {"csv": {"null_values": [""]}, "jsonl": {"allow_nan": True}}
@@ -60,7 +65,7 @@ class JobRows(Source):
     located_by: ClassVar[str] = "job"
 
     _upstream: Upstream | None = PrivateAttr(None)
-    _generation: str = PrivateAttr("")
+    _generations: dict[str, str] = PrivateAttr(default_factory=dict)  # by partition
     _table_version: int | None = PrivateAttr(None)
 
     def reading(self, upstream: Upstream) -> Self:
@@ -75,6 +80,11 @@ class JobRows(Source):
             raise JobError(
                 f"source.job: expected text files with compression none or gzip, found {UNREADABLE} in the sink of "
                 f"{upstream.job_file}."
+            )
+        if upstream.shorter and upstream.sink_kind not in TABLES:
+            raise JobError(
+                f"source.job: expected a job with a sink of kind {', '.join(TABLES)}, because a partition reads "
+                f"several of it, found kind: {upstream.sink_kind} in {upstream.job_file}."
             )
         source = self.model_copy()
         source._upstream = upstream
@@ -97,30 +107,42 @@ class JobRows(Source):
         return {**super().content_settings(*but), "job": self.upstream.name}
 
     def place(self, partition: str) -> str:
-        return f"the partition {partition} of the job {self.upstream.name}"
+        names = shortened(self.upstream.names(partition), NAMED)
+        return f"the partition {names} of the job {self.upstream.name}"
 
     def is_local(self, partition: str) -> bool:
         return self._reader().is_local(partition)
 
     def lacking(self, partition: str) -> str:
         """Return an empty string if the partition is published, otherwise a sentence on what was expected and found."""
-        return self.upstream.lacking(partition)
+        return next(filter(None, map(self.upstream.lacking, self.upstream.names(partition))), "")
 
     def snapshot(self, partition: str) -> str:
+        if self.upstream.shorter:
+            names = self.upstream.names(partition)
+            return json.dumps({name: self.upstream.receipt(name)["generation"] for name in names})
         receipt = self.upstream.receipt(partition)
         return json.dumps({"generation": receipt["generation"], "table_version": receipt.get("table_version")})
 
     def at(self, snapshot: str) -> Self:
         version, source = json.loads(snapshot), self.model_copy()
-        source._generation, source._table_version = version["generation"], version["table_version"]
+        if self.upstream.shorter:
+            source._generations = version
+        else:
+            source._generations = {"": version["generation"]}
+            source._table_version = version["table_version"]
         return source
+
+    def _generation(self, name: str) -> str:
+        return self._generations.get(name if self.upstream.shorter else "", "")
 
     def files(self, partition: str) -> Iterator[File]:
         if self.upstream.sink_kind != "lance":
-            yield from self.upstream.files(partition, self._generation)
+            for name in self.upstream.names(partition):
+                yield from self.upstream.files(name, self._generation(name))
             return
-        source = self if self._generation else self.at(self.snapshot(partition))
-        receipt = source.upstream.receipt(partition, source._generation)
+        source = self if self._generations else self.at(self.snapshot(partition))
+        receipt = source.upstream.receipt(partition, source._generation(partition))
         for file in source._reader().files(partition):
             if f"{DATA.lstrip('/')}{file.path}" in receipt["files"]:
                 yield file
@@ -131,15 +153,37 @@ class JobRows(Source):
     def common_schema(self, units: pa.Table, partition: str = "all") -> pa.Schema | None:
         if self.upstream.sink_kind not in TEXTS:
             return self._reader().common_schema(units, partition)
-        kinds = published_types(self.upstream.receipt(partition, self._generation))
+        kinds = published_types(self.upstream.receipt(partition, self._generation(partition)))
         schema = self._reader(kinds).common_schema(units, partition)
         return schema and pa.schema([field.with_type(kinds.get(field.name, field.type)) for field in schema])
 
     def full_schema(self, first: pa.Schema | None, seen: Iterable[pa.Schema]) -> pa.Schema | None:
         return self._reader().full_schema(first, seen)
 
+    def rows(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
+        """Yield the rows. Those of several partitions get the columns and the beginnings of row ids of their own."""
+        paths = dict(zip(units["unit"].to_pylist(), units["path"].to_pylist(), strict=True))
+        for block in self.read(units, schema):
+            yield self._apart(block, paths) if self.upstream.shorter else block
+
+    def columns_in_settings(self) -> list[str]:
+        """Return the partition columns of the other job that this one does not have."""
+        if not self.upstream.shorter:
+            return []
+        return [name for name in self.upstream.partition_column.split(",") if name not in self.upstream.shorter.columns]
+
+    def _apart(self, block: pa.Table, paths: dict[int, str]) -> pa.Table:
+        if blocks.LIVE not in block["__state"][:1].to_pylist():
+            return block
+        units = pc.unique(block["__unit"])
+        prefixes = ["/".join(map(str, folder_columns(paths[unit]).values())) for unit in units.to_pylist()]
+        prefix = pa.array(prefixes, pa.string()).take(pc.index_in(block["__unit"], units))
+        names = pc.binary_join_element_wise(prefix, block["row_id"].cast(pa.string()), "/")
+        block = block.set_column(block.column_names.index("row_id"), "row_id", names)
+        return with_folder_columns(block, paths, set(), self.columns_in_settings())
+
     def read(self, units: pa.Table, schema: pa.Schema | None) -> Iterator[pa.Table]:
-        extra = self.upstream.partition_column
+        extra = self.upstream.partition_column.split(",")
         units = units.append_column("published", pa.array([True] * len(units)))
         kinds, reader = dict[str, pa.DataType](), self._reader()
         if schema is not None and self.upstream.sink_kind in TEXTS:
@@ -148,7 +192,8 @@ class JobRows(Source):
             schema = as_written(schema, kinds, self.upstream.sink_kind)
         for file_block in reader.read(units, schema):
             block = restored(file_block, kinds)
-            yield block.drop_columns([extra]) if self.is_dated and extra in block.column_names else block
+            names = [name for name in extra if self.is_dated and name in block.column_names]
+            yield block.drop_columns(names)
 
     def lost(self, unit: dict[str, Any], error: Exception) -> Iterator[pa.Table]:
         yield from self._reader().lost(unit, error)

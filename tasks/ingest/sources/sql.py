@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.memory_bound import shortage
+from overnight.tasks.config.partition_names import PLACEHOLDER, filled
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES
 from overnight.tasks.errors import InputError, RowError
 from overnight.tasks.ingest.formats.column_types import known_types, typed_schema
@@ -67,8 +68,8 @@ class Sql(Source):
     @field_validator("query")
     @classmethod
     def _is_bound(cls, query: str) -> str:
-        if re.search("""['"]{partition}['"]""", query):
-            raise ValueError("expected {partition} without quotes: it is bound as a parameter and not pasted")
+        if match := re.search(r"""['"](\{\w+\})['"]""", query):
+            raise ValueError(f"expected {match[1]} without quotes: it is bound as a parameter and not pasted")
         return query.strip().removesuffix(";")
 
     def place(self, partition: str) -> str:
@@ -82,7 +83,7 @@ class Sql(Source):
         columns = ", ".join([self.key, *([self.version_column] if self.version_column else [])])
         query = f"SELECT {columns} FROM ({self.query}) overnight ORDER BY {self.key}"
         with connection(self.url) as session:
-            result = rows(session, query, {"partition": partition}, KEYS_AT_ONCE)
+            result = rows(session, query, self._bound(partition), KEYS_AT_ONCE)
             next(result)  # the names
             last: Any = None
             while unit_rows := list(islice(result, self.rows_per_unit)):
@@ -94,6 +95,10 @@ class Sql(Source):
                     version["versions"] = list(map(_digest, versions[0]))
                 text = json.dumps(version, ensure_ascii=False)
                 yield File(f"{keys[0]}..{last}", "", len(keys) * BYTES_A_ROW, text)
+
+    def _bound(self, partition: str) -> dict[str, Any]:
+        """Return the values of the query's placeholders."""
+        return {name: filled(f"{{{name}}}", partition) for name in {"partition", *PLACEHOLDER.findall(self.query)}}
 
     def _check_keys(self, keys: list[Any]) -> None:
         """Raise `InputError` for a key of another type, or equal to the key before it. The first was checked before."""
@@ -170,7 +175,8 @@ class Sql(Source):
     def _fetch(self, session: "Connection", unit: dict) -> Iterator[tuple[list[str], dict[Any, Any]]]:
         """Yield the names of the columns, and by key the current rows between the unit's first and last key."""
         version = json.loads(unit["version"])
-        values = {"partition": version["partition"], "first": version["keys"][0], "last": version["keys"][-1]}
+        bounds = {"first": version["keys"][0], "last": version["keys"][-1]}
+        values = {**self._bound(version["partition"]), **bounds}
         query = (
             f"SELECT * FROM ({self.query}) overnight WHERE {self.key} >= {{first}} AND {self.key} <= {{last}} "
             f"ORDER BY {self.key}"  # so that rows with one key come together

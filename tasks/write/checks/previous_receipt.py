@@ -17,7 +17,7 @@ def previous_receipt(run: Run) -> dict[str, Any] | None:
 
     Return None if there is no receipt, and for a sample.
     """
-    own = run.partition_directory
+    own = run.ledger.name
     earlier = [name for name in _partitions(run) if name < own]
     return next(run.receipts_of([*earlier[::-1][:LOOK_BACK], run.ledger.name]), None)
 

@@ -6,7 +6,6 @@ they agree on the types of the columns. Replaced files stay for time travel, unt
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from overnight.tasks.write.tables.optimistic_commit import (
     files_missing,
     files_without_table,
     partition_columns,
+    partition_scalars,
     remove_files,
     rows_lost,
 )
@@ -77,10 +77,9 @@ class IcebergSink(DirectorySink):
         table = self._entry().open(run)
         if table:
             schema = fitted(schema, iceberg.columns(table, run))
-        day = {run.partition_column: pa.scalar(date.fromisoformat(run.partition))} if run.partition_directory else {}
         return merge(
             run.parts, records, merged, schema, run.target, file_prefix(run), "", self.compression,
-            self.target_file_size, constants=day,
+            self.target_file_size, constants=partition_scalars(run),
         )  # fmt: skip
 
     def recall(self, run: Run, receipt: Mapping[str, Any]) -> Prepared:

@@ -9,13 +9,13 @@ the table's owner calls `cleanup_old_versions`. With `index`, a vector index is 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from overnight.tasks.config.partition_names import partition_condition, partition_values
 from overnight.tasks.errors import ContractError, NotKept
 from overnight.tasks.state.run import Run
 from overnight.tasks.state.staged_parts import PART, Record
@@ -24,7 +24,11 @@ from overnight.tasks.write.merge.merge_parts import MergedFile, Prepared, merge,
 from overnight.tasks.write.sink import ROWS_AT_ONCE, DirectorySink, file_prefix
 from overnight.tasks.write.stream.unwritable_rows import refuse_names
 from overnight.tasks.write.tables import lance
-from overnight.tasks.write.tables.optimistic_commit import files_without_table, rows_lost
+from overnight.tasks.write.tables.optimistic_commit import (
+    files_without_table,
+    partition_scalars,
+    rows_lost,
+)
 
 INDEXED_ROWS = 5_000
 
@@ -60,10 +64,9 @@ class LanceSink(DirectorySink):
         schema = lance.fitted_schema(lance.open_table(run.sink), run, published_schema(records))
         if self.index:
             refuse_no_vectors(schema, self.index)
-        day = {run.partition_column: pa.scalar(date.fromisoformat(run.partition))} if run.partition_directory else {}
         ready = merge(
             run.parts, records, merged, schema, merged_rows(run), file_prefix(run), PART, "zstd",
-            self.target_file_size, constants=day,
+            self.target_file_size, constants=partition_scalars(run),
         )  # fmt: skip
         lance.complete(run, schema)
         # The rows are in the table's directory now, in fragments that no version contains yet.
@@ -83,9 +86,8 @@ class LanceSink(DirectorySink):
             return Prepared([], pa.schema([]))
         rows = pa.concat_tables(tables)
         schema = rows.schema.remove_metadata()
-        if run.partition_directory:
-            day = pa.scalar(date.fromisoformat(run.partition))
-            rows = rows.append_column(run.partition_column, pa.repeat(day, len(rows)))
+        for name, value in partition_scalars(run).items():
+            rows = rows.append_column(name, pa.repeat(value, len(rows)))
         with target.writing() as file:
             pq.write_table(rows, file)
         lance.complete(run, schema)
@@ -116,10 +118,9 @@ class LanceSink(DirectorySink):
         table, partition = lance.open_table(place, receipt["table_version"]), receipt["partition"]
         if table is None:
             raise FileNotFoundError(str(place))
-        own, day = None, ""
-        if partition != "all":
-            own, day = f"{self.partition_column} = date '{partition}'", self.partition_column
-        names = columns or [name for name in table.schema.names if name != day]
+        own = None if partition == "all" else partition_condition(self.partition_column, partition)
+        without = partition_values(self.partition_column, partition)
+        names = columns or [name for name in table.schema.names if name not in without]
         for batch in table.scanner(columns=names, filter=own, batch_size=ROWS_AT_ONCE).to_batches():
             yield pa.Table.from_batches([batch])
 

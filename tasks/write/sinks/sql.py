@@ -32,7 +32,7 @@ from overnight.tasks.write.stream.unwritable_rows import (
     refuse_same_but_for_case,
 )
 from overnight.tasks.write.tables import sql
-from overnight.tasks.write.tables.optimistic_commit import rows_lost
+from overnight.tasks.write.tables.optimistic_commit import partition_columns, rows_lost
 from overnight.tasks.write.tables.sql_schema import Target
 from overnight.tasks.write.tables.sql_types import is_json, sql_columns
 
@@ -60,7 +60,7 @@ class SqlSink(Sink):
     def refuse_columns(self, run: Run, schema: pa.Schema) -> None:
         super().refuse_columns(run, schema)
         refuse_names(schema.names, UNFIT, "a database", None if self.url.startswith("sqlite") else NAME_BYTES)
-        refuse_same_but_for_case([*([run.partition_column] if run.partition_directory else []), *schema.names], "SQL")
+        refuse_same_but_for_case([*partition_columns(run), *schema.names], "SQL")
         sql_columns(schema)
 
     def take(self, table: pa.Table) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.errors import ContractError, OvernightError, RowError
 from overnight.tasks.rows.arrow_types import is_text, kinds_in, leaves
 from overnight.tasks.state.run import Run
@@ -111,12 +112,13 @@ def refuse_null_characters(table: pa.Table) -> None:
 
 def refuse_partition_column(schema: pa.Schema, run: Run) -> None:
     """Raise `ContractError` if a data column has the partition column's name: readers would see two."""
-    if run.partition_directory and run.partition_column in schema.names:
-        raise ContractError(
-            f"a data column is named {run.partition_column!r} like the partition column. "
-            "Rename it, or set sink.partition_column to another name.",
-            "write",
-        )
+    for column in partition_values(run.partition_column, run.partition):
+        if column in schema.names:
+            raise ContractError(
+                f"a data column is named {column!r} like the partition column. "
+                "Rename it, or set sink.partition_column to another name.",
+                "write",
+            )
 
 
 def refuse_types_beyond_parquet(schema: pa.Schema) -> None:

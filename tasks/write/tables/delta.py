@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.rows.arrow_types import columns_except
 from overnight.tasks.state.run import Run
@@ -54,11 +55,11 @@ def columns(table: "DeltaTable") -> pa.Schema:
 
 def partition_files(table: "DeltaTable", run: Run) -> dict[str, int]:
     """Return the number of rows of each file in the run's partition, by its path below the table."""
-    day = f"partition.{run.partition_column}"
-    columns = ["path", "num_records", *([day] if run.partition_directory else [])]
-    files = {}
-    for file in pa.table(table.get_add_actions(flatten=True)).select(columns).to_pylist():
-        if not run.partition_directory or str(file[day]) == run.partition:
+    texts, files = _texts(run), {}
+    own = [f"partition.{name}" for name in texts]
+    actions = pa.table(table.get_add_actions(flatten=True))
+    for file in actions.select(["path", "num_records", *own]).to_pylist():
+        if [str(file[name]) for name in own] == list(texts.values()):
             files[file["path"]] = file["num_records"] or 0
     return files
 
@@ -94,7 +95,7 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema, replaced: Seque
     from deltalake.exceptions import CommitFailedError
 
     is_whole = replaced is None
-    days = [(run.partition_column, "=", run.partition)] if run.partition_directory and is_whole else None
+    own = [(name, "=", value) for name, value in _texts(run).items()]
 
     def replace(table: "DeltaTable") -> None:
         if run.partition_directory and fitted(schema, columns(table)) != schema:
@@ -104,7 +105,7 @@ def commit(run: Run, files: list[MergedFile], schema: pa.Schema, replaced: Seque
             "overwrite" if is_whole else "append",
             _evolved(table, run, schema),
             partition_columns(run),
-            days,
+            (own or None) if is_whole else None,
             commit_properties=_properties(run, _version(run)),
         )
 
@@ -134,12 +135,11 @@ def fence(run: Run) -> bool:
 def _actions(run: Run, files: list[MergedFile]) -> "list[AddAction | RemoveAction]":
     from deltalake.transaction import AddAction
 
-    values = {run.partition_column: run.partition} if run.partition_directory else {}
     actions: list[AddAction | RemoveAction] = []
     for file in files:
         [path] = as_paths(run, [file.name])
         moment, rows = time.time_ns() // 1_000_000, json.dumps({"numRecords": file.rows})
-        actions.append(AddAction(path, file.bytes, values, moment, True, rows))
+        actions.append(AddAction(path, file.bytes, _texts(run), moment, True, rows))
     return actions
 
 
@@ -193,6 +193,11 @@ def _properties(run: Run, version: int) -> "CommitProperties":
         max_commit_retries=0,
         app_transactions=[Transaction(_application(run), version)],
     )
+
+
+def _texts(run: Run) -> dict[str, str]:
+    """Return the values of the partition columns as Delta's log has them."""
+    return {name: str(value) for name, value in partition_values(run.partition_column, run.partition).items()}
 
 
 def _application(run: Run) -> str:

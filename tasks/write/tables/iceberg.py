@@ -8,12 +8,12 @@ an empty snapshot in the name of an attempt that did not commit, so that a pause
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from overnight.tasks.config.extras import require_extra
+from overnight.tasks.config.partition_names import partition_condition
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.rows.arrow_types import columns_except, with_inner_fields, with_types
 from overnight.tasks.state.run import Run
@@ -107,13 +107,13 @@ def iceberg_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def columns(table: "Table", run: Run) -> pa.Schema:
-    """Return the table's columns in Iceberg's types, without its partition column."""
+    """Return the table's columns in Iceberg's types, without its partition columns."""
     schema = table.schema().as_arrow()
     return iceberg_schema(columns_except(schema, partition_columns(run)))
 
 
 def refuse_other_layout(table: "Table", run: Run) -> None:
-    """Raise `CheckFailed` unless the table is partitioned by exactly the run's partition column."""
+    """Raise `CheckFailed` unless the table is partitioned by exactly the run's partition columns."""
     layout = [f"{field.name} ({field.transform})" for field in table.spec().fields]
     own_layout = [f"{name} (identity)" for name in partition_columns(run)]
     optimistic_commit.refuse_other_partitioning(run, layout, own_layout, "an Iceberg table", "sink.table")
@@ -210,7 +210,7 @@ def _replaced(table: "Table", run: Run, paths: Sequence[str] | None) -> list[Any
 
 
 def _data_files(table: "Table", run: Run) -> list[Any]:
-    own = f"{run.partition_column} = '{date.fromisoformat(run.partition)}'" if run.partition_directory else "true"
+    own = partition_condition(run.partition_column, run.partition).replace("= date ", "= ")
     return [task.file for task in table.scan(row_filter=own).plan_files()]
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from overnight.tasks.config.extras import require_extra
+from overnight.tasks.config.partition_names import partition_condition
 from overnight.tasks.errors import CheckFailed, ContractError
 from overnight.tasks.rows.arrow_types import columns_except, kinds_in
 from overnight.tasks.state.run import Run
@@ -26,7 +27,7 @@ from overnight.tasks.write.merge.known_types import of_known_types
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.tables import optimistic_commit
 from overnight.tasks.write.tables.delta_types import fitted
-from overnight.tasks.write.tables.optimistic_commit import whole_schema
+from overnight.tasks.write.tables.optimistic_commit import partition_columns, whole_schema
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -56,10 +57,10 @@ def open_table(sink: Location, version: int | None = None) -> "LanceDataset | No
 
 
 def refuse_other_layout(table: "LanceDataset", run: Run) -> None:
-    """Raise `CheckFailed` if the table has no column for the partition."""
-    if run.partition_directory and run.partition_column not in table.schema.names:
+    """Raise `CheckFailed` if the table lacks a column for the partition."""
+    if missing := [name for name in partition_columns(run) if name not in table.schema.names]:
         raise CheckFailed(
-            f"{run.sink}: expected a Lance table with a column {run.partition_column}, found "
+            f"{run.sink}: expected a Lance table with a column {missing[0]}, found "
             f"{', '.join(table.schema.names)}. Set sink.partition_column, or choose another sink.path."
         )
 
@@ -247,7 +248,7 @@ def _write(run: Run, rows: Location) -> list[Fragment]:
 
 
 def _own(run: Run) -> str:
-    return f"{run.partition_column} = date '{run.partition}'"
+    return partition_condition(run.partition_column, run.partition)
 
 
 def _commit(run: Run, version: int, operation: Any, properties: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.config.retry_policy import RetryPolicy
 from overnight.tasks.errors import CheckFailed
 from overnight.tasks.state import lease
@@ -85,13 +86,19 @@ def about(run: Run) -> dict[str, str]:
 
 def partition_columns(run: Run) -> list[str]:
     """Return the partition columns of the run's table; none for the partition `all`."""
-    return [run.partition_column] if run.partition_directory else []
+    return list(partition_values(run.partition_column, run.partition))
+
+
+def partition_scalars(run: Run) -> dict[str, pa.Scalar]:
+    """Return the values of the partition columns: days as dates, and others as texts."""
+    values = partition_values(run.partition_column, run.partition)
+    return {name: pa.scalar(value) for name, value in values.items()}
 
 
 def whole_schema(run: Run, schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the partition column added; a `schema` without columns first gets `row_id`."""
+    """Return `schema` with the partition columns added; a `schema` without columns first gets `row_id`."""
     fields = list(schema) or [pa.field("row_id", pa.string())]
-    return pa.schema([*fields, *(pa.field(name, pa.date32()) for name in partition_columns(run))])
+    return pa.schema([*fields, *(pa.field(name, value.type) for name, value in partition_scalars(run).items())])
 
 
 def refuse_other_partitioning(run: Run, found: list[str], expected: list[str], kind: str, setting: str) -> None:

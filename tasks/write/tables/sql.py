@@ -5,19 +5,20 @@
 
 import contextlib
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.errors import CheckFailed, JobError
 from overnight.tasks.rows.published_text import inferred
 from overnight.tasks.state import lease
 from overnight.tasks.storage import database
 from overnight.tasks.write.merge.json_values import dump, spelled
 from overnight.tasks.write.merge.merge_parts import MergedFile
-from overnight.tasks.write.tables.sql_schema import Target, columns_of, complete, lock_definitions
+from overnight.tasks.write.tables.sql_schema import Target, columns_of, complete, lock_definitions, sql_type
 from overnight.tasks.write.tables.sql_types import sql_rows
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def refuse_foreign_rows(target: Target) -> None:
         columns = columns_of(connection, table)
         if not columns:
             return
-        if missing := {"row_id", *target.day} - columns:
+        if missing := {"row_id", *target.keys} - columns:
             raise CheckFailed(
                 f"{target.name}: expected a table with a column {min(missing)}, found {', '.join(sorted(columns))}. "
                 "Set sink.partition_column, or choose another sink.table."
@@ -166,19 +167,19 @@ def drop_loaded(target: Target) -> None:
         target.loaded(NO_COLUMNS).drop(connection, checkfirst=True)
 
 
-def rows_of(url: str, name: str, column: str, partition: str, rows_at_once: int) -> Iterator[pa.Table]:
-    """Yield the rows of a published partition without its column, sorted by `row_id`, in tables of `rows_at_once` rows.
+def rows_of(url: str, name: str, columns: str, partition: str, rows_at_once: int) -> Iterator[pa.Table]:
+    """Yield the rows of a published partition without its columns, sorted by `row_id`, `rows_at_once` to a table.
 
-    `name` is `schema.table` or `table`, and `column` the partition column, which a table of `all` does not have.
+    `name` is `schema.table` or `table`, and `columns` the partition columns, which a table of `all` does not have.
     """
     import sqlalchemy as sa
 
     schema, _, table_name = name.rpartition(".")
-    day = {} if partition == "all" else {column: date.fromisoformat(partition)}
+    own = partition_values(columns, partition)
     with database.engine(url, "write").connect() as connection:
         table = sa.Table(table_name, sa.MetaData(), schema=schema or None, autoload_with=connection)
-        query = sa.select(*(item for item in table.columns if item.name not in day)).order_by(table.c.row_id)
-        for partition_column, value in day.items():
+        query = sa.select(*(item for item in table.columns if item.name not in own)).order_by(table.c.row_id)
+        for partition_column, value in own.items():
             query = query.where(table.c[partition_column] == value)
         result = connection.execution_options(stream_results=True).execute(query)
         for rows in result.mappings().partitions(rows_at_once):
@@ -208,10 +209,10 @@ def _upsert(connection: "Connection", target: Target, schema: pa.Schema, limit: 
     table, source = target.table(schema), target.loaded(schema)
     complete(connection, target, table)
     names, keys = [column.name for column in source.columns], [column.name for column in table.primary_key]
-    days = [sa.literal(value, sa.Date()) for value in target.day.values()]
+    own = [sa.literal(value, sql_type(value)) for value in target.keys.values()]
     # In a SELECT without WHERE, SQLite parses ON CONFLICT as the condition of a join.
-    rows = sa.select(*days, *source.columns).where(sa.true()).limit(limit)
-    statement = _insert(connection, table).from_select([*target.day, *names], rows)
+    rows = sa.select(*own, *source.columns).where(sa.true()).limit(limit)
+    statement = _insert(connection, table).from_select([*target.keys, *names], rows)
     if updates := {name: statement.excluded[name] for name in names if name not in keys}:
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=updates))
     else:
@@ -232,4 +233,4 @@ def _marker(publishes: "Table", target: Target) -> list[Any]:
 
 
 def _own(table: "Table", target: Target) -> list[Any]:
-    return [table.c[name] == value for name, value in target.day.items()]
+    return [table.c[name] == value for name, value in target.keys.items()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.state.run import Run
 from overnight.tasks.write.tables.sql_types import sql_columns
 
@@ -28,18 +29,16 @@ class Target:
     run: Run
 
     @property
-    def day(self) -> dict[str, date]:
-        """Return the partition column -> the partition's date; empty for the partition `all`."""
-        if not self.run.partition_directory:
-            return {}
-        return {self.run.partition_column: date.fromisoformat(self.run.partition)}
+    def keys(self) -> dict[str, date | str]:
+        """Return the values of the partition columns, days as dates; empty for the partition `all`."""
+        return partition_values(self.run.partition_column, self.run.partition)
 
     def table(self, schema: pa.Schema) -> "Table":
         """Return the definition of the published table, with the key and the columns of `schema`."""
         import sqlalchemy as sa
 
-        days = [sa.Column(name, sa.Date(), primary_key=True) for name in self.day]
-        return self._table(self.name.rpartition(".")[2], *days, *_columns(schema))
+        keys = [sa.Column(name, sql_type(value), primary_key=True) for name, value in self.keys.items()]
+        return self._table(self.name.rpartition(".")[2], *keys, *_columns(schema))
 
     def loaded(self, schema: pa.Schema) -> "Table":
         """Return the definition of the attempt's own table, into which its rows are loaded before the publish."""
@@ -63,6 +62,13 @@ class Target:
         import sqlalchemy as sa
 
         return sa.Table(name, sa.MetaData(), *columns, schema=self.name.rpartition(".")[0] or None)
+
+
+def sql_type(value: date | str) -> Any:
+    """Return the type of a partition column with this value."""
+    import sqlalchemy as sa
+
+    return sa.Date() if isinstance(value, date) else sa.Text()
 
 
 def _columns(schema: pa.Schema) -> list[Any]:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.schema import CreateSchema, DropSchema
 
+from overnight.tasks.config.partition_names import partition_values
 from overnight.tasks.state import lease, row_ranges, staged_parts
 from overnight.tasks.state.publications import publications
 from overnight.tasks.state.published_rows import PublishedRows
@@ -220,7 +222,7 @@ def rows_in_database(run: Run, sink: SqlSink) -> list[dict[str, Any]]:
         if not sa.inspect(connection).has_table(name, schema=schema or None):
             return []
         rows = connection.execute(sa.text(f"SELECT * FROM {sink.table}")).mappings().all()
-    return [dict(row) for row in rows if not run.partition_directory or str(row["date"])[:10] == run.partition]
+    return [dict(row) for row in rows if _is_own(dict(row), run)]
 
 
 def rows_in_table(run: Run, sink: Sink) -> pa.Table:
@@ -241,9 +243,17 @@ def rows_in_table(run: Run, sink: Sink) -> pa.Table:
 
 
 def in_partition(table: pa.Table, run: Run) -> pa.Table:
-    if not run.partition_directory or "date" not in table.column_names:
-        return table
-    return table.filter(pa.array([str(day) == run.partition for day in table["date"].to_pylist()], pa.bool_()))
+    columns = [name for name in run.partition_column.split(",") if name in table.column_names]
+    return table.filter(pa.array([_is_own(row, run) for row in table.select(columns).to_pylist()], pa.bool_()))
+
+
+def _is_own(row: dict[str, Any], run: Run) -> bool:
+    values = partition_values(run.partition_column, run.partition)
+    for name, value in values.items():
+        found = str(row.get(name, value))
+        if (found[:10] if isinstance(value, date) else found) != str(value):  # SQLite's days are texts
+            return False
+    return True
 
 
 def visible(run: Run, sink: Sink) -> list[int]:

@@ -14,7 +14,7 @@ from overnight.tasks.ingest.reading.unit_rows import file_units
 from overnight.tasks.state.lease import LeaseLost, check
 from overnight.tasks.state.manifest import begin_manifest
 from overnight.tasks.state.published_rows import published_rows, settled_record
-from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.state.run import Run, published_files, read_json, write_json
 from overnight.tasks.storage.location import File
 from overnight.tasks.write.publish.continued import leave_for_next, read_continued
 from overnight.tasks.write.publish.publish import prepared, publish
@@ -69,6 +69,32 @@ def test_a_publish_replaces_its_partition_and_nothing_else(leaf: Adapter, partit
 
 def values(leaf: Adapter, run: Run, sink: Sink, files: list[str], column: str, kind: Any) -> list[Any]:
     return [canonical(cell, kind) for cell in leaf.read(run, sink, files).get(column, [])]
+
+
+SEVERAL = [
+    ("date,hour", ["2026-01-02T05", "2026-01-02T06", "2026-01-03T05"]),
+    ("date,region", ["2026-01-02,eu", "2026-01-02,us", "2026-01-03,eu"]),
+    ("date,hour,region", ["2026-01-02T05,eu", "2026-01-02T05,us", "2026-01-02T06,eu"]),
+    ("week", ["2026-W01", "2026-W02"]),
+    ("region", ["eu", "eu-west"]),
+]
+
+
+@SINKS.promise("a publish replaces one partition of several columns, and no other with some of its values")
+@pytest.mark.parametrize(("columns", "partitions"), SEVERAL)
+def test_a_publish_replaces_a_partition_of_several_columns(
+    leaf: Adapter, columns: str, partitions: list[str], tmp_path: Path
+) -> None:
+    sink = leaf.sink(tmp_path).model_copy(update={"partition_column": columns})
+    runs = [numbered(tmp_path, number, name, partition_column=columns) for number, name in enumerate(partitions, 1)]
+    for number, run in enumerate(runs, 1):
+        publish_parts(run, sink, rows_of(leaf, [number, number + 10]))
+    again = numbered(tmp_path, 9, partitions[0], partition_column=columns)
+    publish_parts(again, sink, rows_of(leaf, [99]))
+    assert visible(again, sink) == [99]
+    for number, run in enumerate(runs[1:], 2):
+        assert visible(run, sink) == [number, number + 10]
+        assert sink.lost(run, published_files(read_json(run.ledger / "receipt.json")), 2) == ""
 
 
 @SINKS.promise("a publish without rows empties its partition, the first one too")
