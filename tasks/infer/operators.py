@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +79,7 @@ def place(
     else:
         segments = [in_tasks((stream.read,), plan), prepare(steps, plan, pass_on)]
     is_slow = any(choice.rows_a_block for choice in choices)
-    for choice, later in zip(choices, [*choices[1:], None], strict=True):
+    for choice, later in zip_longest(choices, choices[1:]):
         link, steps_behind = choice.tried_link, None
         if link.model.accelerators() and not (later and later.link.shares_engine):
             link, steps_behind = link.cut()  # so that the device does not wait for the steps
