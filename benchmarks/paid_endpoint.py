@@ -1,7 +1,7 @@
 """The endpoint of `paid_twice.py`: it answers after a while, counts what it charges, and fails as a provider does.
 
 The text of row 77 gets the status 400, always. The first try of each of twenty rows gets the status 429. Each request
-that is answered with 200 is charged, whether or not anybody reads the answer. Batches are those of
+that is answered with 200 is charged, also if the client is dead by then. Batches are those of
 tests/tasks/infer/batch_server.py, which charges for the answers of a batch that ended.
 """
 
@@ -95,7 +95,7 @@ def online_endpoint(kill: Callable[[], None], kill_after: int) -> Iterator[Endpo
             if status == 429:
                 self.send_header("Retry-After", "1")
             self.end_headers()
-            with contextlib.suppress(ConnectionError):  # whoever asked may be dead
+            with contextlib.suppress(ConnectionError):  # the client may be dead
                 self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
@@ -108,7 +108,7 @@ def online_endpoint(kill: Callable[[], None], kill_after: int) -> Iterator[Endpo
 
 @contextlib.contextmanager
 def batch_endpoint(kill: Callable[[], None]) -> Iterator[BatchServer]:
-    """Serve batches; `kill` is called once, when a batch exists and nobody has read that it does."""
+    """Serve batches; `kill` is called once, when a batch exists and its id has not reached the client."""
     with batch_server() as state:
         state.seconds = BATCH_SECONDS
         state.refused[text_of(BAD)] = (400, REFUSAL["error"]["message"])
@@ -129,7 +129,7 @@ def batch_endpoint(kill: Callable[[], None]) -> Iterator[BatchServer]:
 
 
 def charged_by(state: Endpoint | BatchServer) -> Counter[str]:
-    """Return how often each text was charged, also in batches that nobody asks for any more."""
+    """Return how often each text was charged, also in batches of which the client knows nothing."""
     if isinstance(state, Endpoint):
         return state.charged
     state.advance(BATCH_SECONDS)

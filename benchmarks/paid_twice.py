@@ -2,7 +2,7 @@
 
 200 rows go to an endpoint of this script (`paid_endpoint.py`): one row always fails, twenty are refused once with the
 status 429. When half of the answers are charged, all processes of the job die by SIGKILL. With batches they die when
-the provider has made the batch and nobody has read its answer. Then the same command runs again, until it ends well.
+the provider has made the batch and its id has not reached them. Then the same command runs again, until it ends well.
 
 Each contender has an environment of its own, FOLDER/NAME, and is left out without one. To make them:
 
@@ -35,7 +35,7 @@ from paid_endpoint import BAD, batch_endpoint, charged_by, online_endpoint, text
 
 ROWS, FILES = 200, 10
 CONTENDERS = Path(__file__).with_name("contenders")
-RUNS = ("overnight", "overnight batch", "curator", "curator batch", "datatrove", "daft", "ray")
+RUNS = ("overnight", "overnight batch", "curator", "curator batch", "datatrove", "daft", "daft native", "ray")
 TRIES = 3
 MARK = "OVERNIGHT_BENCHMARK"
 HEAD = "| system | rows answered | not answered | paid twice | runs after the kill | by default, the failing row |"

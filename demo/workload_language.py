@@ -129,7 +129,7 @@ def _some_reviews(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _teach(model: Any, tokenizer: Any) -> None:
-    """Train the model to answer reviews with JSON or, if asked, one word, and questions with words.
+    """Train the model to answer reviews with JSON or, on request, one word, and questions with words.
 
     It learns each with and without a system message.
     """

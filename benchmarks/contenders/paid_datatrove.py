@@ -22,7 +22,7 @@ async def rollout(document: Document, generate: Any) -> Any:
     except InferenceError:
         if is_default:
             raise
-        return None  # as its guide says: the document is left out
+        return None  # then the document is left out
 
 
 if __name__ == "__main__":
