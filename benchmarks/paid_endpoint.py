@@ -129,7 +129,7 @@ def batch_endpoint(kill: Callable[[], None]) -> Iterator[BatchServer]:
 
 
 def charged_by(state: Endpoint | BatchServer) -> Counter[str]:
-    """Return how often each text was charged, also in batches of which the client knows nothing."""
+    """Return how often each text was charged, also in batches whose id the client never got."""
     if isinstance(state, Endpoint):
         return state.charged
     state.advance(BATCH_SECONDS)
