@@ -24,7 +24,8 @@ from tests.tasks.infer.batch_server import Batch, BatchServer, batch_server
 
 SECONDS, BATCH_SECONDS = 0.3, 4.0
 BAD, BUSY = 77, range(20, 40)
-REFUSAL = {"error": {"message": "the text breaks a rule", "type": "invalid_request_error", "code": None}}
+WORDS = "the text breaks a rule"
+REFUSAL = {"error": {"message": WORDS, "type": "invalid_request_error", "code": None}}
 SLOWLY = {"error": {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}}
 
 
@@ -111,7 +112,7 @@ def batch_endpoint(kill: Callable[[], None]) -> Iterator[BatchServer]:
     """Serve batches; `kill` is called once, when a batch exists and its id has not reached the client."""
     with batch_server() as state:
         state.seconds = BATCH_SECONDS
-        state.refused[text_of(BAD)] = (400, REFUSAL["error"]["message"])
+        state.refused[text_of(BAD)] = (400, WORDS)
         state.kill_at["create-after"] = kill
         answer, shown, paid = state.answer, state.shown, Counter[str]()
 
