@@ -95,7 +95,9 @@ def killed_once(contender: Contender) -> dict[str, Any]:
     arguments = (kill,) if contender.mode == "batch" else (kill, ROWS // 2)
     statuses: list[int] = []
     with serve(*arguments) as endpoint:
-        contender.run(endpoint.url)
+        for _ in range(TRIES):
+            if not moment.is_set():  # a busy machine may end a run before its moment
+                contender.run(endpoint.url)
         while not statuses or (statuses[-1] and len(statuses) < TRIES):
             statuses.append(contender.run(endpoint.url))
         charged = charged_by(endpoint)
