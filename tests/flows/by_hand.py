@@ -182,11 +182,10 @@ def reviews_judge(demo: Path) -> Expected:
         judged = _answer(network, tokenizer, messages, 8, _only(grammar, tokenizer))
         weights = np.exp([_log_probability(network, tokenizer, messages, word) for word in ("good", "bad")])
         good, bad = (weights / weights.sum()).tolist()
-        made = {f"judge_{key}": value for key, value in judged.items()}
-        made["judge_label_scores"] = {"good": good, "bad": bad}
-        verdict = row["structured_output"]["mood"]
-        agrees = True if judged["generated_text"] == verdict else None
-        yield name, {**row, **made, "verdict": verdict, "agrees": agrees, "certainty": max(good, bad)}
+        made = {"verdict": row["structured_output"]["mood"], "label_scores": {"good": good, "bad": bad}}
+        agrees = True if judged["generated_text"] == made["verdict"] else None
+        kept = {key: row[key] for key in ("product", "text", "mood")}
+        yield name, {**kept, **judged, **made, "agrees": agrees, "certainty": max(good, bad)}
 
 
 def documents(demo: Path) -> Expected:
