@@ -2,7 +2,7 @@
 
 reviews/<number>.jsonl     product, text, mood (the true one); one text is a question without a mood
 articles/<number>.jsonl    module, text: the docstrings of Python's own modules; one is long
-chat/                      a Llama with a chat template, trained in seconds to answer a review with its mood as JSON
+chat/                      a Llama with a chat template, trained in seconds to give a review's mood, as JSON or a word
 llava/ summarizer/         a LLaVA and a BART with random weights
 """
 
@@ -25,6 +25,7 @@ VERDICTS = {
 }
 BEGINNINGS = ("This {}", "The {}", "My {}", "I bought it in May: the {}", "After a month the {}")
 QUESTION, REPLY = "Does anybody know where the manual is?", "That is a question."
+ONE_WORD = "In one word?"
 SYSTEM = 'You judge reviews. Answer with JSON alone, as {"mood": "good"} or {"mood": "bad"}.'
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}<end>{% endfor %}"
@@ -128,7 +129,10 @@ def _some_reviews(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _teach(model: Any, tokenizer: Any) -> None:
-    """Train the model to answer reviews with JSON and questions with words, with and without a system message."""
+    """Train the model to answer reviews with JSON or, on request, one word, and questions with words.
+
+    It learns each with and without a system message.
+    """
     import torch
 
     torch.set_num_threads(1)  # more threads do not make so small a model faster, and they wait for busy cores
@@ -137,6 +141,8 @@ def _teach(model: Any, tokenizer: Any) -> None:
         answer = json.dumps({"mood": row["mood"]})
         if number % 4 == 0:
             row["text"], answer = QUESTION, REPLY
+        elif number % 4 == 1:
+            row["text"], answer = f"{row['text']} {ONE_WORD}", row["mood"]
         told = [{"role": "system", "content": SYSTEM}] if number % 3 else []
         asked = {"role": "user", "content": f"About the {row['product']}: {row['text']}"}
         prompt = tokenizer.apply_chat_template([*told, asked], tokenize=False, add_generation_prompt=True)
@@ -164,7 +170,8 @@ def _tokenizer() -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    seen: Iterable[str] = [SYSTEM, *[QUESTION, REPLY] * 50, *(row["text"] for row in _some_reviews(500, seed=6))]
+    texts = [row["text"] for row in _some_reviews(500, seed=6)]
+    seen: Iterable[str] = [SYSTEM, *[QUESTION, REPLY, ONE_WORD] * 50, *texts]
     trainer = trainers.BpeTrainer(
         vocab_size=512,
         special_tokens=list(SPECIAL),

@@ -39,6 +39,8 @@ SHOWN = {
         r"picture sheet: \.demo/like\.png",
         r'"query": \{\s+"text": "a red circle"',
     ),
+    "images-to-json.md": (r"shape +string +[cst]\w+e \| ", r"count +int64 +\d", r"is_filled +bool +(True|False)"),
+    "judge.md": (r"agrees +bool +True", r"generated_text +string +(good|bad) ", r"certainty +double +[01]\.\d"),
     "look-at-rows.md": (
         r"reviews-chat/all: sample of 5 rows, nothing published: \S+/samples/published/\S+",
         r"more: overnight show deployments/jobs/reviews-chat\.yaml --sample\n",

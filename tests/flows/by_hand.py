@@ -12,12 +12,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import llguidance.hf
+import llguidance.numpy
 import numpy as np
 import onnxruntime
 import pandas as pd
 import pyarrow.parquet as pq
 import pypdfium2
 import torch
+from llguidance import LLMatcher
 from PIL import Image, UnidentifiedImageError
 from transformers import (
     AutoImageProcessor,
@@ -37,6 +40,7 @@ from tests.tasks.preprocess import sounds, videos
 Expected = Iterator[tuple[str, dict[str, Any] | None]]
 
 NEWEST = "date=2026-11-19"
+ONE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 JUDGE = 'You judge reviews. Answer with JSON alone, as {"mood": "good"} or {"mood": "bad"}.'
 
 
@@ -149,6 +153,39 @@ def captions(demo: Path) -> Expected:
         question = {"type": "text", "text": f"This is a {file.parent.name}. Describe the photo in one sentence."}
         messages = [{"role": "user", "content": [{"type": "image", "image": covered(file, 336)}, question]}]
         yield name, {"label": file.parent.name, **_answer(network, processor, messages, 64)}
+
+
+def photo_facts(demo: Path) -> Expected:
+    processor = AutoProcessor.from_pretrained(demo / "llava")
+    network = AutoModelForImageTextToText.from_pretrained(demo / "llava").eval()
+    names = {"shape": {"enum": ["circle", "square", "triangle"], "type": "string"}}
+    kinds = {"count": {"type": "integer", "minimum": 0, "maximum": 9}, "is_filled": {"type": "boolean"}}
+    form = {"type": "object", "properties": names | kinds, "required": ["shape", "count", "is_filled"]}
+    grammar = LLMatcher.grammar_from_json_schema(form | {"additionalProperties": False}, defaults=ONE_SPACE)
+    asked = "Which shape is in the picture, and how many are there? Answer with JSON alone."
+    question = {"type": "text", "text": asked}
+    for name, file in _photos(demo):
+        messages = [{"role": "user", "content": [{"type": "image", "image": covered(file, 336)}, question]}]
+        answer = _answer(network, processor, messages, 64, _only(grammar, processor.tokenizer))
+        facts = json.loads(answer["generated_text"])
+        yield name, {"label": file.parent.name, **answer, "structured_output": facts, **facts}
+
+
+def reviews_judge(demo: Path) -> Expected:
+    tokenizer = AutoTokenizer.from_pretrained(demo / "chat")
+    network = AutoModelForCausalLM.from_pretrained(demo / "chat").eval()
+    grammar = LLMatcher.grammar_from_lark('start: "good" | "bad"')
+    for name, row in reviews_chat(demo):
+        if row is None:
+            continue  # the other job has quarantined it
+        messages = [{"role": "user", "content": f"About the {row['product']}: {row['text']} In one word?"}]
+        judged = _answer(network, tokenizer, messages, 8, _only(grammar, tokenizer))
+        weights = np.exp([_log_probability(network, tokenizer, messages, word) for word in ("good", "bad")])
+        good, bad = (weights / weights.sum()).tolist()
+        made = {"verdict": row["structured_output"]["mood"], "label_scores": {"good": good, "bad": bad}}
+        agrees = True if judged["generated_text"] == made["verdict"] else None
+        kept = {key: row[key] for key in ("product", "text", "mood")}
+        yield name, {**kept, **judged, **made, "agrees": agrees, "certainty": max(good, bad)}
 
 
 def documents(demo: Path) -> Expected:
@@ -268,14 +305,41 @@ def _best(found: list[dict[str, Any]]) -> dict[str, Any]:
     return {"predicted_label": found[0]["label"], "confidence": found[0]["score"]}
 
 
-def _answer(network: Any, template: Any, messages: list[dict[str, Any]], longest: int) -> dict[str, Any]:
+def _only(grammar: str, tokenizer: Any) -> list[Any]:
+    """A logits processor for one text, which leaves the tokens with which the text can still fit the grammar."""
+    matcher, lengths = LLMatcher(llguidance.hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer)), grammar), []
+
+    def process(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if lengths:
+            matcher.consume_token(int(tokens[0, -1]))
+        lengths.append(tokens.shape[1])
+        bits = llguidance.numpy.allocate_token_bitmask(1, scores.shape[1])
+        llguidance.numpy.fill_next_token_bitmask(matcher, bits, 0)
+        allowed = np.unpackbits(bits.view(np.uint8), bitorder="little")[: scores.shape[1]].astype(bool)
+        return scores.masked_fill(~torch.from_numpy(allowed), -torch.inf)
+
+    return [process]
+
+
+def _log_probability(network: Any, tokenizer: Any, messages: list[dict[str, Any]], text: str) -> float:
+    """Of a whole answer, with its end."""
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    given, wanted = (tokenizer(part).input_ids for part in (prompt, f"{text}<end>"))
+    with torch.no_grad():
+        logs = network(torch.tensor([given + wanted])).logits[0].log_softmax(-1)
+    return sum(logs[len(given) - 1 + place, token].item() for place, token in enumerate(wanted))
+
+
+def _answer(
+    network: Any, template: Any, messages: list[dict[str, Any]], longest: int, only: list[Any] | None = None
+) -> dict[str, Any]:
     """The columns of a chat; `template` is a tokenizer, or a processor of images and texts."""
     asked = template.apply_chat_template(
         messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
     )
     asked.pop("token_type_ids", None)
     count = asked["input_ids"].shape[1]
-    made = network.generate(**asked, max_new_tokens=longest, do_sample=False)[0, count:]
+    made = network.generate(**asked, max_new_tokens=longest, do_sample=False, logits_processor=only)[0, count:]
     return {
         "generated_text": template.decode(made, skip_special_tokens=True),
         "prompt_tokens": count,

@@ -26,8 +26,10 @@ COMPARED = {
     "flowers.yaml": by_hand.flowers,
     "orders.yaml": by_hand.orders,
     "photo-embeddings.yaml": by_hand.photo_embeddings,
+    "photo-facts.yaml": by_hand.photo_facts,
     "posts.yaml": by_hand.posts,
     "reviews-chat.yaml": by_hand.reviews_chat,
+    "reviews-judge.yaml": by_hand.reviews_judge,
     "reviews-openai.yaml": by_hand.reviews_openai,
     "summaries.yaml": by_hand.summaries,
     "transcription.yaml": by_hand.transcription,
@@ -88,7 +90,8 @@ def assert_each_row_is_as_by_hand(name: str, demo: Path, receipt: Mapping[str, A
     assert bad == {row_id for row_id, wanted in expected.items() if wanted is None}
     assert receipt["rows_quarantined"] == len(bad)
     assert receipt["rows_out"] == len(rows) == len(expected) - len(bad)
-    source = job["source"]["path"].rstrip("/").format(partition=partition)
+    read = _job(Path(job["source"]["job"]).name) if job["source"]["kind"] == "job" else job
+    source = read["source"]["path"].rstrip("/").format(partition=partition)
     for row_id, row in rows.items():
         file = row_id.split("#")[0]
         wanted = {"uri": f"{source}/{file}", **(expected[row_id] or {})}
