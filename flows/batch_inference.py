@@ -129,8 +129,8 @@ def run_tasks(job: Job, plan: Plan, run: Run) -> dict[str, Any]:
     if receipt := published_already(run):
         return receipt
     begin_imports(job)
-    pinned, sink = job.pinned(run), job.sink_for(run)
-    pipeline = with_memory(compile_job(pinned), pinned, not run.is_forced)
+    job_then, sink = job.pinned(run), job.sink_for(run)
+    pipeline = with_memory(compile_job(job_then), job_then, not run.is_forced)
     is_batched = batched(job.models, run) is not None
     warn_of_forsaken(run, job)
     if is_batched or getattr(job.source, "wait_for", None):

@@ -77,8 +77,10 @@ def draw_strikes(count: int, seed: int) -> list[Strike]:
     chance.shuffle(kinds)
     strikes = []
     for share in sorted(chance.uniform(0.0, 0.95) for _ in range(count)):
-        what = kinds.pop() if kinds else chance.choice([KILL_RUN, KILL_WORKER, FREEZE_WORKER])
-        strikes.append(Strike(what, share, chance.uniform(*FROZEN_SECONDS), chance.random()))
+        kind = chance.choice([KILL_RUN, KILL_WORKER, FREEZE_WORKER])
+        if kinds:
+            kind = kinds.pop()
+        strikes.append(Strike(kind, share, chance.uniform(*FROZEN_SECONDS), chance.random()))
     return strikes
 
 
@@ -134,11 +136,11 @@ class Rehearsal:
                 "those of a cluster that others use. Unset it for this command."
             )
         try:
-            undisturbed = self._start("undisturbed", 1).receipt()
+            reference = self._start("undisturbed", 1).receipt()
             parts = PARTS_BETWEEN_KILLS * (len(strikes) + 1)
-            report = Report(undisturbed["job"], self.partition, seed, undisturbed["rows_in"])
-            disturbed = self._disturbed(strikes, max(undisturbed["rows_out"] // parts, 1), report)
-            self._compare(undisturbed, disturbed, report)
+            report = Report(reference["job"], self.partition, seed, reference["rows_in"])
+            result = self._disturbed(strikes, max(reference["rows_out"] // parts, 1), report)
+            self._compare(reference, result, report)
             return report
         finally:
             for run in self.running:
@@ -149,7 +151,9 @@ class Rehearsal:
         if side == "disturbed":
             settings.append(f"sink.rows_per_part={rows_per_part}")
         options = [f"--set={setting}" for setting in settings]
-        day = [] if self.partition == "all" else ["--partition", self.partition]
+        day = []
+        if self.partition != "all":
+            day = ["--partition", self.partition]
         limit = f"--limit-rows={self.rows}"
         run = Started(["run", str(self.path), "--json", "--quiet", limit, *day, *options], self.folder)
         self.running.append(run)
@@ -160,7 +164,7 @@ class Rehearsal:
 
     def _disturbed(self, strikes: Sequence[Strike], rows_per_part: int, report: Report) -> dict[str, Any]:
         """Run the sample until each strike has hit, and a run ended. Return the last receipt."""
-        pending, frozen, staged, failures = list(strikes), None, 0, FAILURES
+        pending, frozen, row_count, failures = list(strikes), None, 0, FAILURES
         run = self._start("disturbed", rows_per_part)
         while True:
             report.runs += 1
@@ -171,10 +175,10 @@ class Rehearsal:
                 failures -= 1  # a strike may end a run, which the next one resumes
             elif not hit:
                 receipt = run.receipt()
-                report.recomputed += max(staged - receipt["rows_resumed"], 0)
+                report.recomputed += max(row_count - receipt["rows_resumed"], 0)
                 if not pending:
                     break
-            staged = self._staged_rows()
+            row_count = self._staged_rows()
             run = self._start("disturbed", rows_per_part)
         if frozen:
             self._wake(frozen)
@@ -185,7 +189,9 @@ class Rehearsal:
         while pending and not run.is_over:
             strike = pending[0]
             share = self._parts() * rows_per_part / max(report.rows, 1)
-            victims = run.workers() if strike.what in (KILL_WORKER, FREEZE_WORKER) else [run.process.pid]
+            victims = [run.process.pid]
+            if strike.what in (KILL_WORKER, FREEZE_WORKER):
+                victims = run.workers()
             if share < strike.share or not (self._parts() and victims):
                 time.sleep(0.05)
                 continue

@@ -134,14 +134,14 @@ def compute_again(job: Job, partition: str, manifest: Location, drawing: Drawing
     with tempfile.TemporaryDirectory(prefix="overnight-verify-") as folder, user_output.left_alone():
         with _explained("ingest"):
             run = run_in(folder, job, partition)
-            drawn = draw_rows(run, job.source, drawing.most, drawing.seed, manifest)
-            files = _read(drawn, Path(folder), 0, len(drawn.rows))
+            sample = draw_rows(run, job.source, drawing.most, drawing.seed, manifest)
+            files = _read(sample, Path(folder), 0, len(sample.rows))
             rows = [_block(file).select(["row_id", "__state", "__error_type"]) for file in files]
         side = Side(job.name, job, NO_ROWS)
         with _explained("infer"):
             if files:
-                _compute(side, drawn, files, folder)
-    return ComputedAgain(side, pa.concat_tables(rows, promote_options="permissive"), len(drawn.rows), drawn.total)
+                _compute(side, sample, files, folder)
+    return ComputedAgain(side, pa.concat_tables(rows, promote_options="permissive"), len(sample.rows), sample.total)
 
 
 def published_sides(a: Result, b: Result, drawing: Drawing) -> tuple[Side, Side, int]:

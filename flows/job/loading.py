@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -101,17 +102,17 @@ def _with_upstream(job: Job, path: Path, readers: tuple[Path, ...]) -> Job:
     readers = (*readers, path.resolve())
     if isinstance(job.source, JobRows):
         with _named(path, "source.job"):
-            other, file = _other_job(job, job.source.job, readers)
-            source, job = job.source, _with_partitions(job, other)
-            source = source.reading(_described(job, other, file, job.partitions))
-            job = job.model_copy(update={"source": source, "storage": joined(job.storage, other.storage)})
+            upstream, file = _other_job(job, job.source.job, readers)
+            source, job = job.source, _with_partitions(job, upstream)
+            source = source.reading(_described(job, upstream, file, job.partitions))
+            job = job.model_copy(update={"source": source, "storage": joined(job.storage, upstream.storage)})
     entries = []
     for after in job.run_after:
         with _named(path, "run_after.job"):
-            other, file = _other_job(job, after.job, readers)
-            own = after.checked(job.periods, other.periods)
-            entries.append(after.reading(_described(job, other, file, own), own))
-            job = job.model_copy(update={"storage": joined(job.storage, other.storage)})
+            upstream, file = _other_job(job, after.job, readers)
+            own = after.checked(job.periods, upstream.periods)
+            entries.append(after.reading(_described(job, upstream, file, own), own))
+            job = job.model_copy(update={"storage": joined(job.storage, upstream.storage)})
     return job.model_copy(update={"run_after": entries}) if entries else job
 
 
@@ -121,26 +122,26 @@ def _other_job(job: Job, name: str, readers: tuple[Path, ...]) -> tuple[Job, Pat
     if file.resolve() in readers:
         circle = " needs ".join(path.name for path in (*readers[readers.index(file.resolve()) :], file))
         raise JobError(f"expected a job that does not need this one, found {circle}.")
-    other = _validated(file, read_job(file), readers)
-    if other.state_location == job.state_location:
+    upstream = _validated(file, read_job(file), readers)
+    if upstream.state_location == job.state_location:
         raise JobError(f"expected a job with another sink, found {file}, which publishes there.")
-    return other, file
+    return upstream, file
 
 
-def _described(job: Job, other: Job, file: Path, own: Partitions | None) -> Upstream:
+def _described(job: Job, upstream: Job, file: Path, own: Partitions | None) -> Upstream:
     """Return what a job must know of another one. `own` are the partitions that need those of the other job."""
     selection = None
-    if own and other.periods:
-        selection = own.reading(other.periods, job.timezone, other.timezone)
+    if own and upstream.periods:
+        selection = own.reading(upstream.periods, job.timezone, upstream.timezone)
     return Upstream(
-        name=other.name,
+        name=upstream.name,
         job_file=str(file),
-        sink_kind=other.sink.kind,
-        sink=other.sink.place or "",
-        state=other.state_location.template,
-        partition_column=other.sink.partition_column,
-        is_dated=other.is_dated,
-        compression=getattr(other.sink, "compression", ""),
+        sink_kind=upstream.sink.kind,
+        sink=upstream.sink.place or "",
+        state=upstream.state_location.template,
+        partition_column=upstream.sink.partition_column,
+        is_dated=upstream.is_dated,
+        compression=getattr(upstream.sink, "compression", ""),
         shorter=selection,
     )
 
@@ -218,7 +219,7 @@ def relative_places(data: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...]
             paths += [("partitions", column, "file"), ("partitions", column, "folders")]
         for column in partitions.get("values") or ():
             paths += [("partitions", "values", column, "file"), ("partitions", "values", column, "folders")]
-    places = [place for keys in paths for place in _values(data, keys)]
+    places = chain.from_iterable(_values(data, keys) for keys in paths)
     return [(keys, path) for keys, path in places if isinstance(path, str) and path and is_relative(path)]
 
 

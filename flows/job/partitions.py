@@ -150,15 +150,17 @@ class Partitions(Settings):
 
         Raise `ValueError` if partitions of this job would share rows.
         """
-        own, others = str(self.zone(zone)), str(other.zone(other_zone))
+        own_name, upstream_name = str(self.zone(zone)), str(other.zone(other_zone))
         is_longer = (other.every, self.every) in INSIDE
-        if not is_longer and (self.every != other.every or (self.every not in (None, "hour") and own != others)):
+        if not is_longer and (
+            self.every != other.every or (self.every not in (None, "hour") and own_name != upstream_name)
+        ):
             raise ValueError(
-                f"expected partitions of {other.every or 'values'} in {others}, or longer ones that consist of them, "
-                f"found {self.every or 'values'} in {own}"
+                f"expected partitions of {other.every or 'values'} in {upstream_name}, or longer ones that consist of "
+                f"them, found {self.every or 'values'} in {own_name}"
             )
-        if is_longer and other.every == "day" and own != others:
-            raise ValueError(f"expected partitions in {others}, found {own}")
+        if is_longer and other.every == "day" and own_name != upstream_name:
+            raise ValueError(f"expected partitions in {upstream_name}, found {own_name}")
         if self.values and self.values.keys() != other.values.keys():
             raise ValueError(
                 f"expected values of {', '.join(other.values) or 'no column'}, found {', '.join(self.values)}"
@@ -168,7 +170,9 @@ class Partitions(Settings):
             return None
         if not is_longer:
             return ShorterPartitions(values=values, columns=self.columns)
-        return ShorterPartitions(other.every, others, self.every, own, other.start or "", values, self.columns)
+        return ShorterPartitions(
+            other.every, upstream_name, self.every, own_name, other.start or "", values, self.columns
+        )
 
     def missing_in(self, texts: list[str]) -> list[str]:
         """Return the columns that no text names: partitions would read the same inputs."""
@@ -185,27 +189,43 @@ class Partitions(Settings):
 
     def zone(self, default: tzinfo) -> tzinfo:
         """Return the time zone in which periods begin."""
-        return ZoneInfo(self.timezone) if self.timezone else default
+        if self.timezone:
+            return ZoneInfo(self.timezone)
+        return default
 
     def number(self, partition: str) -> int | None:
         """Return the number of a partition's period, or None. Raise `JobError` for another job's name."""
         time, value = time_and_value(partition)
         has_form = (bool(time), bool(value)) == (self.every is not None, bool(self.values))
         if not has_form or not (value == "" or is_value(value)):
-            example = EXAMPLES[self.every] if self.every else ""
-            form = partition_name(example, "eu" if self.values else "")
-            raise JobError(f"partition: expected a name such as {form}, found {partition}.")
-        return number_of(self.every, time) if self.every else None
+            raise JobError(f"partition: expected a name such as {self.example}, found {partition}.")
+        if self.every is None:
+            return None
+        return number_of(self.every, time)
+
+    @property
+    def example(self) -> str:
+        """Return the name of a partition."""
+        time, value = "", ""
+        if self.every:
+            time = EXAMPLES[self.every]
+        if self.values:
+            value = "eu"
+        return partition_name(time, value)
 
     @property
     def begins_on(self) -> date | None:
         """Return the first day of the first period; None without `start`."""
-        return first_day(self.every, self.first) if self.every and self.first is not None else None
+        if self.every is None or self.first is None:
+            return None
+        return first_day(self.every, self.first)
 
     @property
     def first(self) -> int | None:
         """Return the number of the first period; None without `start`."""
-        return number_of(self.every, self.start) if self.every and self.start else None
+        if self.every is None or self.start is None:
+            return None
+        return number_of(self.every, self.start)
 
     def checked(self, partition: str) -> str:
         """Return a partition's name. Raise `JobError` if the job has no such partition now."""
@@ -228,8 +248,10 @@ class Partitions(Settings):
     def numbers_in(self, start: date, end: date) -> range:
         """Return the periods that have a day from `start` to `end`, both included."""
         unit = self.every or "day"
-        last = number_of_day(unit, end + timedelta(days=1)) - 1 if unit == "hour" else number_of_day(unit, end)
-        return range(number_of_day(unit, start), last + 1)
+        after = number_of_day(unit, end) + 1
+        if unit == "hour":
+            after = number_of_day(unit, end + timedelta(days=1))
+        return range(number_of_day(unit, start), after)
 
     def has_day_in(self, partition: str, start: date | None, end: date | None) -> bool:
         """Return True if the partition has a day from `start` to `end`. Values have every day."""
@@ -243,7 +265,9 @@ class Partitions(Settings):
     def first_day(self, partition: str) -> date | None:
         """Return the first day of a partition; None for a value."""
         number = self.number(partition)
-        return None if number is None or self.every is None else first_day(self.every, number)
+        if number is None or self.every is None:
+            return None
+        return first_day(self.every, number)
 
 
 DAYS = Partitions(every="day")  # of a job without `partitions` whose source has {partition}

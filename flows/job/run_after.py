@@ -1,6 +1,7 @@
 """The settings of `run_after`: a job that this one follows, and the partitions of it that a partition needs."""
 
 from datetime import date
+from itertools import chain
 from typing import Annotated, Any, Self
 
 from pydantic import Field, PrivateAttr
@@ -32,18 +33,18 @@ class RunAfter(Settings):
     _upstream: Upstream | None = PrivateAttr(None)
     _periods: Partitions | None = PrivateAttr(None)  # of the job that follows
 
-    def checked(self, own: Partitions | None, other: Partitions | None) -> Partitions | None:
+    def checked(self, own: Partitions | None, upstream: Partitions | None) -> Partitions | None:
         """Return the partitions of this job, `own`. Raise `JobError` if `partition` does not fit both jobs."""
         if self.partition == "all":
-            fits, expected = own is None, "this job without partitions, so without {partition} in its source"
+            fits, rule = own is None, "this job without partitions, so without {partition} in its source"
         elif self.partition == "same":
-            fits, expected = (own is None) == (other is None), "partitions in both jobs, or in none"
+            fits, rule = (own is None) == (upstream is None), "partitions in both jobs, or in none"
         else:
-            fits, expected = bool(own and own.every and other), "partitions in both jobs, of time in this one"
+            fits, rule = bool(own and own.every and upstream), "partitions in both jobs, of time in this one"
         if not fits:
-            words = ["with" if partitions else "without" for partitions in (own, other)]
+            words = "with" if own else "without", "with" if upstream else "without"
             raise JobError(
-                f"run_after.partition: {self.partition}: expected {expected}; found this job {words[0]} "
+                f"run_after.partition: {self.partition}: expected {rule}; found this job {words[0]} "
                 f"partitions, and {self.job} {words[1]}."
             )
         return own
@@ -64,29 +65,31 @@ class RunAfter(Settings):
     @property
     def count(self) -> int:
         """Return the number of partitions, as this job has them, that a partition needs."""
-        return int(self.partition.removeprefix("last ")) if self.partition.startswith("last ") else 1
+        words = self.partition.split()
+        return int(words[-1]) if len(words) > 1 else 1
 
     def partitions(self, partition: str) -> list[str]:
         """Return the other job's partitions that `partition` needs; none if it takes whatever is published."""
         if self.partition == "all":
             return []
         names = [*self.moved(partition, range(1 - self.count, 0)), partition]
-        return list(dict.fromkeys(other for name in names for other in self.upstream.names(name)))
+        return list(dict.fromkeys(chain.from_iterable(map(self.upstream.names, names))))
 
     def moved(self, partition: str, steps: range) -> list[str]:
-        """Return the partitions of this job that are so many periods after `partition`, with the same value."""
+        """Return the partitions of this job with the value of `partition`, later by these numbers of periods."""
         periods = self._periods
-        number = periods.number(partition) if periods and steps else None
-        if periods is None or periods.every is None or number is None:
+        if not steps or periods is None or periods.every is None:
             return []
+        number = periods.number(partition) or 0
         value = time_and_value(partition)[1]
         return [partition_name(name_of(periods.every, number + step), value) for step in steps]
 
     def first_day(self, start: date | None) -> date | None:
         """Return the first day that a partition of the day `start` needs."""
-        unit = self._periods.every if self._periods else None
-        if start is None or unit is None:
+        periods = self._periods
+        if start is None or periods is None or periods.every is None:
             return start
+        unit = periods.every
         return first_day(unit, number_of_day(unit, start) + 1 - self.count)
 
 

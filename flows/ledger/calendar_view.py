@@ -1,8 +1,6 @@
 """Arrange a job's partitions as a calendar, and as lists by status.
 
-A line of the calendar is a month of days, a day of hours, a year of weeks or months, or a value; of two, a line is of
-one value.
-
+A line of the calendar is a month of days, a day of hours, a year of weeks or months, or a value.
 `status_view.py` draws the calendar in the terminal, `artifacts.py` in the Prefect UI, and `flows/history/` in HTML.
 Each shows a status by its letter and by a colour.
 """

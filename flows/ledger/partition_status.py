@@ -82,14 +82,13 @@ def read_ledger(
     where: Sequence[str] = (),
     only: Collection[str] | None = None,
 ) -> list[PartitionStatus]:
-    """Return the status of each partition by date, by default from the first that ever ran to the last that is due.
+    """Return the status of the partitions in `only`, or of a range: by default from the first to the last that is due.
 
-    With `inputs`, also list the inputs of published partitions. `tell` gets the number listed so far, and the total.
-    `where` has conditions such as `region=eu`, and `only` names partitions in place of a range.
+    `inputs` lists inputs, and `tell` gets the number so far and the total. `where` has conditions such as `region=eu`.
     """
     run = describe_run(job, "all")
-    partitions = sorted(only) if only else _partitions(job, run, start, end, now or datetime.now(UTC))
-    partitions = chosen(run.partition_column, partitions, where)[-newest if newest else None :]
+    partitions = sorted(only or ()) or _partitions(job, run, start, end, now or datetime.now(UTC))
+    partitions = chosen(run.partition_column, partitions, where)[-(newest or 0) :]
     runs = [replace(run, partition=partition) for partition in partitions]
     ledgers = read_files(run.state, {run.ledger.name for run in runs})
     entries = [_entry(run, ledgers.get(run.ledger.name)) for run in runs]
@@ -221,9 +220,9 @@ def _stale_partitions_needed(job: Job, partitions: list[str]) -> dict[str, list[
         needs.append(("reads", upstream, {partition: upstream.names(partition) for partition in partitions}))
     for after in job.run_after:
         needs.append(("follows", after.upstream, {name: after.partitions(name) for name in partitions}))
-    for verb, upstream, partitions_needed in needs:
-        stale = _stale(job, upstream, set(chain.from_iterable(partitions_needed.values())))
-        for partition, names in partitions_needed.items():
+    for verb, upstream, names_of in needs:
+        stale = _stale(job, upstream, set(chain.from_iterable(names_of.values())))
+        for partition, names in names_of.items():
             for name in names or stale:
                 if name in stale:
                     reasons = "; ".join(stale[name])

@@ -41,14 +41,16 @@ def chain_of(job: Job, start: date | None, end: date | None) -> list[ChainJob]:
     for after in job.run_after:
         file, first = after.upstream.job_file, after.first_day(start)
         before = first_days.get(file, first)
-        first_days[file] = min(before, first) if before and first else first
+        if before and first:
+            first = min(before, first)
+        first_days[file] = first
     jobs: dict[Path, ChainJob] = {}
     for file, first in first_days.items():
-        other = load_job(file)
+        upstream = load_job(file)
         own = ChainJob(Path(file), None, None)
-        if other.periods and other.periods.every:
+        if upstream.periods and upstream.periods.every:
             own = ChainJob(Path(file), first, end)
-        for member in [*chain_of(other, own.start, own.end), own]:
+        for member in [*chain_of(upstream, own.start, own.end), own]:
             previous = jobs.get(member.job_file)
             if previous and previous.start and member.start:
                 jobs[member.job_file] = replace(previous, start=min(previous.start, member.start))
@@ -62,8 +64,8 @@ def generations_followed(job: Job, partition: str) -> Generations:
     newest: Generations = {}
     for after in job.run_after:
         generations = _published(after.upstream, after.partitions(partition))
-        if after.partition == "all":
-            generations = {ALL: max(generations.values())} if generations else {}
+        if after.partition == "all" and generations:
+            generations = {ALL: max(generations.values())}
         newest[after.upstream.name] = generations
     return newest
 
@@ -91,9 +93,9 @@ def changes_upstream(job: Job, partition: str, receipt: Mapping[str, Any]) -> tu
     earlier, sentences = receipt["after"], []
     for name, generations in generations_followed(job, partition).items():
         before = earlier.get(name, {})
-        changed = sorted(key for key in generations if generations[key] != before.get(key))
-        if changed:
-            sentences.append(f"follows {name}, which was published again since: {', '.join(changed)}")
+        names = sorted(key for key in generations if generations[key] != before.get(key))
+        if names:
+            sentences.append(f"follows {name}, which was published again since: {', '.join(names)}")
     return tuple(sentences)
 
 
@@ -102,16 +104,18 @@ def _published(upstream: Upstream, partitions: list[str]) -> dict[str, str]:
     state = Location(upstream.state)
     names = {ledger_name(upstream.partition_column, partition) for partition in partitions}
     ledgers = read_files(state, names or set(state.names()))
-    receipts = [ledger.receipt for ledger in ledgers.values()]
-    return {
-        receipt["partition"]: receipt["generation"]
-        for receipt in receipts
-        if receipt and receipt["job"] == upstream.name
-    }
+    generations = {}
+    for ledger in ledgers.values():
+        if ledger.receipt and ledger.receipt["job"] == upstream.name:
+            generations[ledger.receipt["partition"]] = ledger.receipt["generation"]
+    return generations
 
 
 def _first_time(upstream: Upstream) -> str:
     """Return the time of the first partition that the job ever ran. Without any, return a text after all times."""
     prefix = f"{upstream.partition_column}="
-    names = [name.removeprefix(prefix) for name in Location(upstream.state).names() if name.startswith(prefix)]
-    return min((time_and_value(name)[0] for name in names), default="~")
+    times = ["~"]
+    for name in Location(upstream.state).names():
+        if name.startswith(prefix):
+            times.append(time_and_value(name.removeprefix(prefix))[0])
+    return min(times)

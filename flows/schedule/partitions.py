@@ -41,9 +41,12 @@ def due_partitions(job: Job, partition: str | None, scheduled: datetime | None, 
     """Return the partition that the user named, or the partitions that are due, at least one."""
     partition = (partition or "").strip()
     moment = scheduled or now
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
     if job.partitions:
-        return [job.partitions.checked(partition)] if partition else _newly_due(job, job.partitions, scheduled, moment)
+        if partition:
+            return [job.partitions.checked(partition)]
+        return _newly_due(job, job.partitions, scheduled, moment)
     if not job.is_dated:
         if partition in ("", "all"):
             return ["all"]
@@ -152,8 +155,8 @@ def chosen(columns: str, partitions: Sequence[str], where: Sequence[str]) -> lis
             raise JobError(f"where: expected COLUMN=VALUE with one of the columns {columns}, found {condition}.")
         values = {name: str(partition_values(columns, name).get(column)) for name in partitions}
         if unknown := sorted(set(texts.split(",")).difference(values.values())) if values else []:
-            known = shortened(sorted(set(values.values())), NAMED)
-            raise JobError(f"where: expected values of {column} such as {known}, found {unknown[0]}.")
+            examples = shortened(sorted(set(values.values())), NAMED)
+            raise JobError(f"where: expected values of {column} such as {examples}, found {unknown[0]}.")
         result = [name for name in result if values[name] in texts.split(",")]
     return result
 

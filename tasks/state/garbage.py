@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -76,8 +77,8 @@ def removable(
     removals = {item.what for item in items}
     items += ledger.some("reports", "of generations that are removed", ledger.old_reports(removals))
     items += ledger.some("lease", "of runs that ended", ledger.old_leases())
-    places = [str(place) for item in items for place in item.places]
-    trees = tuple(f"{place.removeprefix(f'{run.ledger}/')}/" for place in places)
+    paths = map(str, chain.from_iterable(item.places for item in items))
+    trees = tuple(f"{path.removeprefix(f'{run.ledger}/')}/" for path in paths)
     temporary = [path for path in files if path.endswith(".tmp") and not path.startswith(("lease/", *trees))]
     return items + ledger.some("*.tmp", "half-written by a process that died", temporary)
 

@@ -224,8 +224,8 @@ def _receipt(
         "bytes_in": int(pc.sum(staged.counts["size"]).as_py() or 0),
         "samples": streamed.samples,
     }
-    if remembered := rows_remembered(records):
-        facts["rows_remembered"] = remembered
+    if hits := rows_remembered(records):
+        facts["rows_remembered"] = hits
     if batches := read_json(run.batches / "record.json"):
         facts["batches"] = batches
     files = sink.published(run, ready)

@@ -115,11 +115,13 @@ def seal(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> str:
     """Seal the requests in `tables` that have no answer yet, and return a sentence for the log."""
     assert model.batch
     parts, provider = Parts.of(run), provider_of(model, model.batch)
-    first_rows = FIRST_ROWS if _cap(run, model, model.batch).is_set else None
-    sealed = list(parts.seal(_without_answers(run, model, tables), provider.line, model.batch, first_rows))
+    first_rows = None
+    if _cap(run, model, model.batch).is_set:
+        first_rows = FIRST_ROWS
+    new_parts = list(parts.seal(_without_answers(run, model, tables), provider.line, model.batch, first_rows))
     parts.finish(time.time())
-    rows = sum(part.rows for part in sealed)
-    return f"batch: {rows:,} requests are sealed in {len(sealed):,} parts"
+    rows = sum(part.rows for part in new_parts)
+    return f"batch: {rows:,} requests are sealed in {len(new_parts):,} parts"
 
 
 def _without_answers(run: Run, model: OpenAI, tables: Iterable[pa.Table]) -> Iterator[Request]:

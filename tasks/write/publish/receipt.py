@@ -41,7 +41,9 @@ def make_receipt(
     seconds = round(duration.total_seconds(), 3)
     own_records = [record for record in records if record.attempt == run.attempt]
     new_rows = sum(map(_source_rows, own_records))
-    followed = {"after": run.after} if run.after else {}
+    following = {}
+    if run.after:
+        following = {"after": run.after}
     return {
         "job": run.job,
         "partition": run.partition,
@@ -70,7 +72,7 @@ def make_receipt(
         "reason": run.reason,
         "scheduled_for": run.scheduled_for,
         "limit_rows": run.limit_rows,
-        **followed,
+        **following,
         **facts,
     }
 

@@ -90,8 +90,8 @@ class IcebergSink(DirectorySink):
         return Prepared(files, fitted(schema, iceberg.columns(table, run)) if table else schema)
 
     def commit(self, run: Run, prepared: Prepared, old: list[str]) -> None:
-        replaced = None if prepared.kept is None else old
-        iceberg.commit(self._entry(), run, prepared.files, prepared.schema, replaced)
+        old_files = None if prepared.kept is None else old
+        iceberg.commit(self._entry(), run, prepared.files, prepared.schema, old_files)
 
     def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
         table = self._entry().open(run)

@@ -56,9 +56,9 @@ class TextFiles(HiveFiles):
                     yield restored(table.select(columns) if columns else table, kinds)
 
     def cannot_rewrite(self, run: Run, schema: pa.Schema, files: Sequence[str]) -> str:
-        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
-        if nested:
-            return f"files of {self.kind} do not keep the exact type of the column {nested[0]}"
+        for field in schema:
+            if pa.types.is_nested(field.type):
+                return f"files of {self.kind} do not keep the exact type of the column {field.name}"
         return ""
 
     def prepare(self, run: Run, records: list[Record], merged: pa.Table) -> Prepared:

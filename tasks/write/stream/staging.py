@@ -190,8 +190,8 @@ def _write(run: Run, sink: Sink, name: str, blocks: tuple[pa.Table, ...]) -> Sta
     measures = _measures(block)
     rows = {stage: int(measures[stage]["rows"]) for stage in MEASURED_STAGES}
     measures["write"] = {"seconds": 0.0, "rows": len(table), "bytes": table.nbytes}
-    if known := store(before, f"{run.generation}-{name}"):
-        measures["remembered"] = dict(known)
+    if hits := store(before, f"{run.generation}-{name}"):
+        measures["remembered"] = dict(hits)
     staged_parts.write_part(
         run.parts,
         name,
