@@ -1,5 +1,6 @@
 """Late, changed and deleted files of a published partition: only their rows run, and the result is that of all rows."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,11 @@ def seen(folder: Path) -> set[str]:
     return rows
 
 
+def rounded(statistics: dict[str, Any]) -> Any:
+    """Return statistics without the last digits, which depend on the order in which numbers are added."""
+    return json.loads(json.dumps(statistics), parse_float=lambda text: round(float(text), 9))
+
+
 def rows_of(receipt: dict[str, Any], sink: Path) -> list[dict[str, Any]]:
     return sorted(published(receipt, sink).to_pylist(), key=lambda row: row["row_id"])
 
@@ -85,7 +91,7 @@ def test_late_files_cost_only_their_rows_and_give_what_a_run_of_all_rows_gives(r
     assert {name: second[name] for name in ("inputs", "rows_in", "rows_out", "rows_written")} == {
         name: other[name] for name in ("inputs", "rows_in", "rows_out", "rows_written")
     }
-    assert second["columns"] == other["columns"]
+    assert rounded(second["columns"]) == rounded(other["columns"])
 
     seen(tmp_path)
     write(tmp_path, ["005"], "again")
