@@ -6,7 +6,7 @@ the provider has made the batch and its id has not reached them. Then the same c
 
 Each contender has an environment of its own, FOLDER/NAME, and is left out without one. To make them:
 
-    python -m venv FOLDER/daft && FOLDER/daft/bin/pip install 'daft[ray,deltalake]' openai
+    python -m venv FOLDER/daft && FOLDER/daft/bin/pip install 'daft[ray,deltalake,iceberg]' openai
     python -m venv FOLDER/ray && FOLDER/ray/bin/pip install 'ray[data]==2.60.0' aiohttp
     python -m venv FOLDER/datatrove && FOLDER/datatrove/bin/pip install 'datatrove[io]' aiofiles aiosqlite httpx openai
     python -m venv FOLDER/curator && FOLDER/curator/bin/pip install bespokelabs-curator
