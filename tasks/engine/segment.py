@@ -49,7 +49,7 @@ def run_stages(
         blocks = iter((block,))
     for stage, work in zip(stages, loaded, strict=True):
         blocks = work.on(blocks, isolation)
-        if stage.counts_as != stages[-1].counts_as:  # Ray Data counts the rows of the last
+        if stage is not stages[-1] and stage.counts_as != "infer":  # Ray Data counts the rows of the last
             blocks = _counted(blocks, run, stage.counts_as, first)
     yield from blocks
 

@@ -162,7 +162,7 @@ class VLLMEngine(SavedModel, RemoteModel):
         versions = super().fingerprint()
         for name, folder in _adapters(self.engine_settings).items():
             if folder and Path(folder).is_dir():
-                for file, version in model_location.fingerprint(folder).items():
+                for file, version in model_location.hashes_of(Path(folder)).items():
                     versions[f"{name}/{file}"] = version
         return versions
 

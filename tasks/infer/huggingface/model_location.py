@@ -65,7 +65,11 @@ def fingerprint(model: str, revision: str | None = None, runs_code: bool = False
         versions = listed_folder(model, f"model {model}", EXPECTED)
         _require_settings(model, versions)
         return versions
-    folder = _folder(model, None)
+    return hashes_of(_folder(model, None))
+
+
+def hashes_of(folder: Path) -> dict[str, str]:
+    """Return file name -> sha256 of the files of a folder, without hidden ones."""
     hashes = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)

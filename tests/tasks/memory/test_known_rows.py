@@ -128,16 +128,17 @@ def test_a_forced_run_computes_all_rows_and_its_results_come_first(tmp_path: Pat
 
 def test_a_trial_of_known_rows_loads_no_model_and_repeats_the_measures(tmp_path: Path) -> None:
     run, sample = make_run(tmp_path), numbered_block(6)
-    first = ModelTrial(link_of(tmp_path), run).on(sample)
+    link = link_of(tmp_path)
+    first = ModelTrial(link, run).on(sample, link)
     assert isinstance(first, Trial)
     worked(tmp_path, sample)
     LOADS.clear(), CALLS.clear()
-    again = ModelTrial(link_of(tmp_path), run).on(sample)
+    again = ModelTrial(link, run).on(sample, link)
     assert isinstance(again, Trial)
     assert (LOADS, CALLS) == ([], [])
     assert (again.memory, again.seconds_a_row, again.columns) == (first.memory, first.seconds_a_row, first.columns)
     assert again.behind.equals(first.behind.select(again.behind.column_names)) or again.behind.num_rows == 6
-    ModelTrial(link_of(tmp_path), run).on(numbered_block(9))
+    ModelTrial(link, run).on(numbered_block(9), link)
     assert LOADS == ["noting"], "a row of the sample is new"
 
 
