@@ -66,6 +66,7 @@ def shortened(names: Sequence[str], most: int) -> str:
 #      NotificationFailed       a notification was not delivered (flows/freshness.py)
 #      RetryRefused             the quarantined rows of a partition cannot run alone
 #      NoResult                 the published partition or the sample does not exist (flows/ledger/results.py)
+#      NotVerifiable            published rows cannot be computed again (flows/compare/verification.py)
 #      NothingToSearch          no published rows can be searched (flows/similarity_search.py)
 #    RowError                   one row failed, and is quarantined
 #      SourceChanged            its file was replaced after it was listed (ingest/versioned_file.py)

@@ -49,6 +49,7 @@ from overnight.flows.deploy.server_state import Change, ServerObject, changes, r
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import partition_choices
+from overnight.flows.runs.prefect_internals import change_form
 from overnight.tasks.errors import JobError, OvernightError
 
 AT_ONCE = 2  # runs of a job on one machine: a run of a backfill and the daily run
@@ -242,7 +243,6 @@ def _deployments(job: Job, path: Path) -> list[RunnerDeployment]:
             entrypoint_type=EntrypointType.MODULE_PATH,  # workers import the flow by its pickled name
             **options,
         )
-        schema = deployment._parameter_openapi_schema
-        schema.properties = _with_choices(schema.properties, job)
+        change_form(deployment, lambda properties: _with_choices(properties, job))
         deployments.append(deployment)
     return deployments

@@ -1,13 +1,13 @@
-"""All undocumented parts of Prefect that Overnight uses: Prefect 3.9's cron, its engine and its senders.
+"""All undocumented parts of Prefect that Overnight uses: Prefect 3.9's cron, engine, senders and forms.
 
 `tests/flows/runs/test_prefect_internals.py` fails if any of them moves. The undocumented parts of prefect-ray are in
 `task_future.py`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import prefect
 from prefect.context import SettingsContext
@@ -17,6 +17,9 @@ from prefect.logging.handlers import APILogWorker
 
 from overnight.tasks.errors import OvernightError
 
+if TYPE_CHECKING:
+    from prefect.deployments.runner import RunnerDeployment
+
 WRITTEN_FOR = "3.9."
 
 if not prefect.__version__.startswith(WRITTEN_FOR):
@@ -25,7 +28,7 @@ if not prefect.__version__.startswith(WRITTEN_FOR):
         f"Install it: pip install 'prefect=={WRITTEN_FOR}*'."
     )
 
-__all__ = ["NoSettings", "cron_dates", "run_flow", "send_logs_and_events"]
+__all__ = ["NoSettings", "change_form", "cron_dates", "run_flow", "send_logs_and_events"]
 
 
 class NoSettings(SettingsContext):
@@ -40,6 +43,12 @@ def cron_dates(cron: str, timezone: str, count: int, start: datetime, end: datet
     from prefect.server.schemas.schedules import CronSchedule  # the server's code takes a second to import
 
     return asyncio.run(CronSchedule(cron=cron, timezone=timezone).get_dates(count, start, end))
+
+
+def change_form(deployment: "RunnerDeployment", change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the parameters of the form from which a user starts a run of a deployment: name -> JSON schema."""
+    schema = deployment._parameter_openapi_schema
+    schema.properties = change(schema.properties)
 
 
 def send_logs_and_events(timeout_seconds: float) -> None:

@@ -67,7 +67,7 @@ class Worker:
         self.outputs: set[str] = set()  # names of the columns that the model added
         self.model_rows = 0  # rows that the model got; `where` keeps the others from it
         self.memory = KnownRows(link.memory, link.prefix) if link.memory else None
-        self._loaded: Predict | None = trial._loaded if trial else None
+        self._loaded: Predict | None = trial.loaded_so_far if trial else None
         self._loading = threading.Lock()
         if self.memory is None or self.memory.is_empty:
             _ = self.loaded
@@ -80,6 +80,11 @@ class Worker:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._loaded
+
+    @property
+    def loaded_so_far(self) -> Predict | None:
+        """Return the loaded model, or None if all rows so far were known."""
+        return self._loaded
 
     def _load(self) -> Predict:
         with user_output.collected(self._run, self._source):

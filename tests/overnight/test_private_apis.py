@@ -69,6 +69,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
             {
                 "api/process_state.py": {"_handlerList"},
                 "tasks/resources/ray_internals.py": {"_global_node", "_topology"},
+                "flows/runs/prefect_internals.py": {"_parameter_openapi_schema"},
                 "flows/runs/task_future.py": {"_run_prefect_task"},
             },
         ),

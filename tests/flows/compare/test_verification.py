@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from overnight.cli.main import main
 from overnight.flows.compare import verification
-from overnight.flows.compare.alike import HALF, SINGLE, alike, tolerance_of
 from overnight.flows.compare.verification import NotVerifiable, verify
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
@@ -147,28 +146,6 @@ def test_the_settings_of_the_receipt_compute_the_rows(tmp_path: Path) -> None:
     publish_rows(tmp_path, job_in(tmp_path, LINES), published_rows())
     other = job_in(tmp_path, LINES, {"kind": "derive_columns", "columns": {"word": "'x' || n"}})
     assert verify(other, rows=50, file=str(tmp_path / "job.yaml")).differences == []
-
-
-def test_answers_drawn_at_random_cannot_be_verified(tmp_path: Path) -> None:
-    model = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "model": "m", "user": "{word}", "temperature": 0.7}
-    job = job_in(tmp_path, inference=[model])
-    publish_rows(tmp_path, job, published_rows())
-    result = CliRunner().invoke(main, ["verify", str(tmp_path / "job.yaml")])
-    assert (result.exit_code, "draws its answers at random: expected temperature 0" in result.stderr) == (2, True)
-
-
-def test_numbers_of_models_may_differ_by_a_tolerance_and_nothing_else() -> None:
-    vector = [0.5, -0.25, 1e-7]
-    assert alike(vector, [0.5002, -0.2501, 0.0], SINGLE)
-    assert not alike(vector, [0.51, -0.25, 0.0], SINGLE)
-    assert alike({"box": [1, 2], "score": 0.9}, {"box": [1, 2], "score": 0.9001}, SINGLE)
-    assert not alike({"box": [1, 3], "score": 0.9}, {"box": [1, 2], "score": 0.9}, SINGLE)
-    assert not alike([0.5], [0.5, 0.5], HALF)
-    assert not alike(None, 0.0, HALF)
-    assert alike(math.nan, math.nan, 0.0)
-    assert not alike(0.1, 0.1 + 1e-12, 0.0)
-    kinds = [(pa.float32(), []), (pa.float32(), [None]), (pa.list_(pa.float32()), ["bfloat16"]), (pa.string(), [None])]
-    assert [tolerance_of(kind, dtypes) for kind, dtypes in kinds] == [0.0, SINGLE, HALF, 0.0]
 
 
 def test_the_manifest_of_a_publish_must_be_there(tmp_path: Path) -> None:

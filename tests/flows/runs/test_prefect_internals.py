@@ -6,6 +6,7 @@ from typing import Any
 
 import prefect
 import pytest
+from prefect import flow
 from prefect.context import SettingsContext
 
 from overnight.flows.runs import prefect_internals
@@ -23,6 +24,12 @@ def test_settings_travel_as_nothing() -> None:
     current: Any = SettingsContext.get()
     without = prefect_internals.NoSettings(profile=current.profile, settings=current.settings)
     assert (without.serialize(), "settings" in current.serialize()) == ({}, True)
+
+
+def test_the_parameters_of_a_form_can_be_changed() -> None:
+    deployment: Any = flow(lambda day: None, name="f").to_deployment("d")
+    prefect_internals.change_form(deployment, lambda properties: {"day": {**properties["day"], "title": "Day"}})
+    assert deployment._parameter_openapi_schema.properties["day"]["title"] == "Day"
 
 
 def test_another_version_of_prefect_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
