@@ -40,9 +40,10 @@ def chaos(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run a sample while its processes are killed and frozen, and compare it with an undisturbed run.
+    """Run a sample while its processes are killed and frozen.
 
-    The sample is the first N rows. It runs in a temporary folder, and published rows do not change.
+    The command compares its rows with those of an undisturbed run. The sample is the first N rows.
+    It runs in a temporary folder, and published rows do not change.
     """
     with exit_on_error():
         from overnight.flows.job.loading import load_job

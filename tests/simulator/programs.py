@@ -1,7 +1,7 @@
-"""What a process of the simulation runs: a run, a forced run, a retry of quarantined rows, or `overnight clean`.
+"""What a process of the simulation runs: a run, a forced run, a retry of quarantined rows, an undo, or a clean.
 
-Each calls the functions of the product in the order of the flow, without Prefect and Ray. A further program, such as an
-undo, is a function of `Site` and the process's name, and a line in `PROGRAMS`.
+Each calls the functions of the product in the order of the flow, without Prefect and Ray. A further program is a
+function of `Site` and the process's name, and a line in `PROGRAMS`.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,12 @@ from overnight.flows.ledger.garbage_collection import collect_garbage
 from overnight.flows.runs.run import describe_run, refuse_foreign_files, refuse_other_job
 from overnight.tasks.errors import CheckFailed, RetryRefused
 from overnight.tasks.state import lease, row_ranges
+from overnight.tasks.state.publications import publications
 from overnight.tasks.state.published_rows import settled_record, take_over, without_quarantined
 from overnight.tasks.state.run import FORMAT_VERSION, Run, published_files, read_json, unfinished_generation, write_json
 from overnight.tasks.write.publish.continued import leave_for_next, read_continued
 from overnight.tasks.write.publish.publish import audit, is_under_way, prepared, publish, repair
+from overnight.tasks.write.publish.undo import publish_earlier
 from overnight.tasks.write.sink import Sink
 from tests.contracts.crash_points.places import Place
 from tests.contracts.sinks.publications import NO_ERRORS, columns_of, receipt_of, records_of, stage
@@ -86,12 +88,28 @@ def retry_quarantined(site: Site, name: str) -> Any:
     return _run(site, replace(run, fingerprint=fingerprint), retried=published["generation"])
 
 
+def undo(site: Site, name: str) -> Any:
+    """Publish the rows of the publication before the current one again."""
+    run = site.run(name)
+    with lease.held(run.ledger, run.attempt, run.flow_run) as token:
+        run = replace(run, token=token, generation=f"g{run.attempt}")
+        refuse_other_job(run)
+        if repair(run, site.sink) is not None:
+            raise CheckFailed("an interrupted publish was completed")
+        refuse_foreign_files(run, site.sink)
+        current = read_json(run.ledger / "receipt.json") or {}
+        receipts = [each for each in publications(run.ledger, run.job) if each["generation"] < current["generation"]]
+        earlier = max(receipts, key=lambda receipt: str(receipt["generation"]))
+        site.rows[run.generation] = site.rows[earlier["generation"]]
+        return publish_earlier(run, site.sink, earlier, current)
+
+
 def clean(site: Site, name: str) -> Any:
     return collect_garbage(site.job(), keep_receipts=1, dry_run=False)
 
 
 PROGRAMS: dict[str, Program] = {
-    "run": run_rows, "force": run_with_force, "retry": retry_quarantined, "clean": clean,
+    "run": run_rows, "force": run_with_force, "retry": retry_quarantined, "undo": undo, "clean": clean,
 }  # fmt: skip
 
 

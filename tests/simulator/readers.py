@@ -47,9 +47,14 @@ class Reader:
             return
         if rows and rows not in self._whole():
             self.faults.append(Fault(self._kind_of(rows), f"{moment}, a reader sees {rows}"))
-        elif rows in self.versions or (self.versions and not rows):
+        elif self._were_replaced(rows) or (self.versions and not rows):
             self.faults.append(Fault("lost", f"{moment}, {rows} are back after {self.versions[-1]}"))
         self.versions.append(rows)
+
+    def _were_replaced(self, rows: tuple[int, ...]) -> bool:
+        """Return True if a reader has seen the rows of each generation that has these: of two after an undo."""
+        generations = [tuple(sorted(each)) for each in self.site.rows.values()]
+        return 0 < generations.count(rows) <= self.versions.count(rows)
 
     def _whole(self) -> set[tuple[int, ...]]:
         return {tuple(sorted(rows)) for rows in self.site.rows.values()}
@@ -130,6 +135,8 @@ class Reader:
         paths = [path.removeprefix(root) for path in filesystem.find(root)]
         leftovers += [path for path in paths if path.endswith(UNFINISHED) and "/settled/" not in path]
         homes = {path.split("/")[2] for path in paths if path.startswith("/generations/")}
+        if self.site.place.work.undo:  # an undo needs the records of what the sink keeps
+            homes -= {name.removesuffix(".json") for name in (run.ledger / "receipts").names()}
         leftovers += [f"generations/{name}" for name in homes if name != receipt["generation"]]
         quarantine = f"quarantine-{receipt['generation']}.parquet"
         leftovers += [name for name in (run.ledger / "quarantine").names() if name != quarantine]

@@ -112,7 +112,7 @@ def opened(case: Case, folder: Path, sites: set[tuple[str, int]] | None = None) 
     """Yield the simulation of a case, whose files are below the folder or in an object store in memory."""
     root = f"memory://{folder.name}/place" if case.store == "memory" else str(folder / "place")
     with Machine().patched() as machine:
-        place = Place(case.kind, root, case.partition, Work([]), [])
+        place = Place(case.kind, root, case.partition, Work([], undo="undo" in case.programs), [])
         try:
             yield Simulation(case, Site(place), machine, sites)
         finally:

@@ -19,6 +19,7 @@ from tests.simulator.world import Segment
 
 ROOT = Path(__file__).parents[2]
 DISK, STORE = Case("parquet", "disk", ("run", "force", "run")), Case("parquet", "memory", ("run", "force", "run"))
+UNDO = Case("parquet", "disk", ("force", "undo"))
 SINGLE = ("one death", "an error", "a pause")
 
 
@@ -37,7 +38,7 @@ def assert_nothing_found(simulation: Simulation) -> None:
 @pytest.mark.parametrize(("case", "fault", "share"), [
     (DISK, "one death", 30), (DISK, "a pause", 42), (STORE, "one death", 18), (STORE, "a pause", 30),
     (STORE, "an error", 54), (STORE, DRAWN, 100), (DISK, DRAWN, 100),
-    (STORE, "two pauses", 400), (DISK, "two deaths", 400),
+    (STORE, "two pauses", 400), (DISK, "two deaths", 400), (UNDO, "a pause", 78),
 ], ids=str)  # fmt: skip
 def test_a_share_of_the_schedules_finds_nothing(case: Case, fault: str, share: int, folder: Path) -> None:
     with opened(case, folder) as simulation:
@@ -57,7 +58,7 @@ FINDS: dict[str, tuple[Case, str]] = {
     "order_swapped": (DISK, "one death"),
     "merge_short": (STORE, "one death"),
     "old_files_first": (STORE, "one death"),
-    "drafts_stay": (DISK, "a pause"),
+    "drafts_stay": (STORE, "a pause"),
     "exchange_file_by_file": (DISK, "one death"),
     "never_completed": (STORE, "one death"),
 }
@@ -149,6 +150,8 @@ def test_each_operation_of_the_code_is_reached(folder: Path) -> None:
             simulation.play([Segment("A"), Segment("B")])
             simulation.play_all(schedules(simulation.play, "one death", 66))
             simulation.play_all(schedules(simulation.play, "a pause", 78))
+    with opened(UNDO, folder / "undo", sites) as simulation:
+        simulation.play([Segment("A"), Segment("B")])
     reached = {(Path(name).name, line) for name, line in sites}
     missed = [
         f"{path}: {text}"

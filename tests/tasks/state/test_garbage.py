@@ -17,6 +17,7 @@ from tests.tasks.runs import make_run
 
 OLDER, REPLACED, OTHER, CURRENT, NEWER = (f"2026010{day}T000000-a" for day in range(1, 6))
 RESUMED = "20260107T000000-b"  # the last attempt at NEWER
+ATTEMPT = "20260101T000000-1a2b3c"  # that died while it published
 
 
 @pytest.fixture
@@ -123,12 +124,12 @@ def test_no_link_is_followed_and_only_what_is_removed_is_counted(run: Run, tmp_p
     (ledger / "generations/linked").symlink_to(outside)
     (ledger / f"generations/{CURRENT}/attempts").symlink_to(outside)
     (ledger / f"generations/{OLDER}/inside").symlink_to(outside)
-    (sink / f"_publishing-{run.partition}-x").symlink_to(outside)
+    (sink / f"_publishing-{run.partition}-{ATTEMPT}").symlink_to(outside)
     items = found(run, {"generation": CURRENT, "job": run.job})
     prepared = removable_prepared(run, run.sink.names())
     counts = {item.what.removeprefix("generations/"): item.files for item in (*items, *prepared)}
     parts = f"{CURRENT}/parts"
-    assert counts == {OLDER: 3, parts: 1, f"_publishing-{run.partition}-x": 0}
+    assert counts == {OLDER: 3, parts: 1, f"_publishing-{run.partition}-{ATTEMPT}": 0}
     for item in (*items, *prepared):
         item.remove()
     assert {file for file in files if file.exists()} == files
@@ -178,7 +179,8 @@ def test_a_sample_goes_as_a_whole_its_published_rows_first(run: Run) -> None:
 
 
 def test_what_runs_prepared_for_this_partition_goes(run: Run) -> None:
-    names = ["_publishing-2026-01-02-t", "_publishing-2026-01-03-t", "date=2026-01-02"]
+    days = ("2026-01-02", "2026-01-03", "2026-01-02-west")
+    names = [*(f"_publishing-{day}-{ATTEMPT}" for day in days), "date=2026-01-02"]
     (run.sink / names[0] / "deep/a.part").write_bytes(b"12")
     [item] = removable_prepared(run, names)
     assert (item.what, item.places, item.files, item.size) == (names[0], (run.sink / names[0],), 1, 2)
