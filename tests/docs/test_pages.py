@@ -33,7 +33,8 @@ SHOWN = {
         r"scan\.pdf\n(.*\n)+.*expected a PDF file with text, found none on its 2 pages\. If they are scanned",
     ),
     "chat.md": (r"answer: expected JSON that fits output_schema, found a text that is not\b",),
-    "hourly.md": (r"events-07/2026-11-19 published", r"events-08/2026-11-19 published", r"P 1 published  M 1 missing"),
+    "change-a-job.md": (r"remembered by looks: 30 rows of earlier runs",),
+    "hourly.md": (r"events/2026-11-19T07 published", r"2 of 2 partitions published", r"P 3 published  M 14 missing"),
     "image-embeddings.md": (
         r"1\.0000\D+circle/00\.png",
         r"picture sheet: \.demo/like\.png",

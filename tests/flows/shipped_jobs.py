@@ -50,7 +50,7 @@ LIKE = {
     "sentences.yaml": "documents.yaml",
     "sentiment.yaml": "posts.yaml",
 }
-RUN = re.compile(r"overnight run deployments/jobs/([\w-]+\.yaml)\b(?!.*--limit-rows)")
+RUN = re.compile(r"overnight run deployments/jobs/([\w-]+\.yaml)\b(?!.*(?:--limit-rows|sink\.path))")
 PAGES = sorted(page for page in (ROOT / "docs/how-to").glob("*.md") if page.name != "index.md")
 
 
@@ -60,7 +60,7 @@ def commands(page: Path) -> str:
 
 
 def run_in_full(script: str) -> list[str]:
-    """Return the job files that the commands run over all rows, once for each run."""
+    """Return the job files that the commands run over all rows, into the job's own sink, once for each run."""
     return RUN.findall(script.replace("\\\n", " "))
 
 
