@@ -27,7 +27,7 @@ def test_a_cluster_of_others_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         Rehearsal(tmp_path / "job.yaml", "all", 10, (), tmp_path).play([], 0)
 
 
-@pytest.mark.chaos
+@pytest.mark.nightly
 def test_a_sample_under_kills_is_the_one_of_an_undisturbed_run(
     tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
