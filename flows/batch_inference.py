@@ -8,7 +8,6 @@ from prefect import Task, flow, get_run_logger
 from prefect.futures import PrefectFuture
 from prefect.states import Completed
 
-from overnight.flows.chaos.processes import is_rehearsal
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Day, Reason, RowLimit, Setting
@@ -99,8 +98,7 @@ def batch_inference(
             return Completed(message=unchanged_message(published, retry_quarantined), data=published)
         if scope.plan:
             get_run_logger().info(scope.announcement)
-        begins_anew = force or (limit_rows > 0 and not is_rehearsal())
-        with partitions_shown(file, run.backfill), opened(full_job, scope, begins_anew, notice) as run:
+        with partitions_shown(file, run.backfill), opened(full_job, scope, force, notice) as run:
             receipt, message = run_open(full_job, replace(run, is_forced=force), notice)
     if not limit_rows:
         look_back(full_job, run, partition)

@@ -154,8 +154,8 @@ def _as_a_process(folder: Path | str, environment: Mapping[str, str], streams: S
             setattr(sys, name, value)
         own = (str(folder), *filter(None, set(sys.path) - set(path)))  # another command's modules have the same names
         for name in set(sys.modules) - modules:
-            if str(getattr(sys.modules[name], "__file__", None)).startswith(own):
-                del sys.modules[name]
+            if str(getattr(sys.modules.get(name), "__file__", None)).startswith(own):
+                sys.modules.pop(name, None)
         sys.path[:] = path
         os.chdir(here)
         _set_environment(before)

@@ -13,11 +13,6 @@ MARK = "OVERNIGHT_CHAOS"
 AGENT = re.compile("ray::(DashboardAgent|RuntimeEnvAgent)")
 
 
-def is_rehearsal() -> bool:
-    """Return True in a process of `overnight chaos`, whose samples resume as partitions do."""
-    return MARK in os.environ
-
-
 def processes_with(variable: str, value: str) -> dict[int, str]:
     """Return the command lines, by process id, of the processes that have this variable in their environment.
 

@@ -48,7 +48,10 @@ class Strike:
 
 @dataclass
 class Report:
-    """What became of the rows of the sample. `strikes` has each one that hit, in their order."""
+    """What became of the rows of the sample. `strikes` has each one that hit, in their order.
+
+    `missed` strikes found no moment, because a run ended before it.
+    """
 
     job: str
     partition: str
@@ -59,6 +62,7 @@ class Report:
     torn: int = 0
     recomputed: int = 0
     runs: int = 0
+    missed: int = 0
     strikes: list[dict[str, Any]] = field(default_factory=list)
     kept: str = ""  # the folder of both results, if they differ
 
@@ -176,6 +180,9 @@ class Rehearsal:
             elif not hit:
                 receipt = run.receipt()
                 report.recomputed += max(row_count - receipt["rows_resumed"], 0)
+                if pending:
+                    pending.pop(0)
+                    report.missed += 1
                 if not pending:
                     break
             row_count = self._staged_rows()
@@ -188,11 +195,12 @@ class Rehearsal:
         """Make the strikes whose share is staged; return one that ends or freezes the run, or None if the run ended."""
         while pending and not run.is_over:
             strike = pending[0]
-            share = self._parts() * rows_per_part / max(report.rows, 1)
+            parts = self._parts()
+            share = parts * rows_per_part / max(report.rows, 1)
             victims = [run.process.pid]
-            if strike.what in (KILL_WORKER, FREEZE_WORKER):
+            if parts and share >= strike.share and strike.what in (KILL_WORKER, FREEZE_WORKER):
                 victims = run.workers()
-            if share < strike.share or not (self._parts() and victims):
+            if not (parts and victims) or share < strike.share:
                 time.sleep(0.05)
                 continue
             pending.pop(0)

@@ -115,6 +115,8 @@ def opened(job: Job, scope: Scope, force: bool, notice: Notice | None = None) ->
         generation = _repaired_generation(job, run, scope)
         refuse_foreign_files(run, job.sink_for(run))
         generation = generation or unfinished_generation(run.ledger, run.fingerprint)
+        if generation and _limit_of(run, generation) != run.limit_rows:
+            generation = None  # a sample of another size
         if generation and _is_outdated(job, replace(run, generation=generation)):
             get_run_logger().info("the inputs changed since the last attempt failed on them; listing them again")
             generation = None
@@ -132,6 +134,11 @@ def opened(job: Job, scope: Scope, force: bool, notice: Notice | None = None) ->
         except INTERRUPTIONS:
             notice.end(run, _described(run, RunCancelled(stage=flow_run.stage())))
             raise
+
+
+def _limit_of(run: Run, generation: str) -> int | None:
+    record = read_json(replace(run, generation=generation).home / "generation.json") or {}
+    return record.get("limit_rows")
 
 
 def _repaired_generation(job: Job, run: Run, scope: Scope) -> str | None:
@@ -214,6 +221,8 @@ def _new_generation(run: Run, scope: Scope) -> str:
         record["commits"] = dict(run.commits)
     if run.after:
         record["after"] = dict(run.after)
+    if run.limit_rows:
+        record["limit_rows"] = run.limit_rows
     record |= scope.begin(replace(run, generation=generation))
     write_json(run.ledger / "generations" / generation / "generation.json", record)
     return generation

@@ -18,7 +18,7 @@ from prefect.states import Completed
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import read_files
 from overnight.flows.ledger.upstreams import changes_upstream, lacking
-from overnight.flows.schedule.run_partition import request_run
+from overnight.flows.schedule.run_partition import REQUESTED, request_run
 from overnight.tasks.config.partition_names import partition_name, time_and_value
 from overnight.tasks.config.periods import Unit, name_of, number_of_day
 from overnight.tasks.errors import InputError
@@ -78,7 +78,7 @@ def _is_started_by_user() -> bool:
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(UUID(prefect.runtime.flow_run.id))
     is_by_automation = bool(run.created_by and run.created_by.type == AUTOMATION)
-    return not (run.auto_scheduled or is_by_automation)
+    return not (run.auto_scheduled or is_by_automation or REQUESTED in run.tags)
 
 
 def run_later(job: Job, run: Run) -> None:

@@ -20,6 +20,7 @@ from overnight.flows.schedule.partitions import NAMED, due_partitions
 from overnight.tasks.errors import JobError, shortened
 
 LABEL = "overnight.partition"
+REQUESTED = "requested"  # the tag of a run that another run requested
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,6 @@ def request_run(
         deployment,
         name=f"{job.name}/{partition}",
         parameters={"partition": partition, "reason": reason},
-        tags=tags,
+        tags=[REQUESTED, *tags],
         idempotency_key=key,
     )

@@ -79,9 +79,13 @@ def show_report(report: "Report", file: str) -> None:
     table = Table(*(Column(name, justify="right") for name in counts))
     table.add_row(*(f"{getattr(report, name):,}" for name in counts))
     console.print(table)
-    again = f"overnight chaos {file} --kills {len(report.strikes)} --rows {report.rows} --seed {report.seed}"
+    kills = len(report.strikes) + report.missed
+    again = f"overnight chaos {file} --kills {kills} --rows {report.rows} --seed {report.seed}"
     console.print(
         f"{report.job}/{report.partition}: {report.runs} runs; the same again: {again}", markup=False, soft_wrap=True
     )
+    if report.missed:
+        words = f"{report.missed} of {kills} kills found no moment: a run ended first."
+        console.print(f"{words} Give more --rows.", markup=False)
     if report.kept:
         console.print(f"both results are kept in {report.kept}", markup=False, soft_wrap=True)

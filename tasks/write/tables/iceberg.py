@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table import Table
 
+OWN_TABLES = ("iceberg_tables", "iceberg_namespace_properties")  # of a catalogue
 COMMITTED, FENCED_OFF = "overnight.attempt", "overnight.fenced-off"
 
 
@@ -53,10 +54,10 @@ class CatalogEntry:
         from sqlalchemy.exc import DBAPIError
 
         properties = {"uri": expanded(self.url), **iceberg_properties(self.sink.uri)}
-        try:
-            return SqlCatalog(self.catalog_name, **properties)
-        except DBAPIError:  # another process made the catalogue's own tables at the same moment
-            return SqlCatalog(self.catalog_name, **properties)
+        for _ in OWN_TABLES:
+            with contextlib.suppress(DBAPIError):  # another process made one of them at the same moment
+                return SqlCatalog(self.catalog_name, **properties)
+        return SqlCatalog(self.catalog_name, **properties)
 
     def open(self, run: Run) -> "Table | None":
         """Return the table's newest version; None if there is none. Raise `CheckFailed` if it is not in the run's sink.

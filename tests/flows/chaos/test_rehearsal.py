@@ -1,11 +1,12 @@
 """What a seed draws, where a rehearsal refuses to run, and a sample that its kills leave exact."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from overnight.flows.chaos.rehearsal import FREEZE_RUN, KILL_RUN, Rehearsal, draw_strikes
+from overnight.flows.chaos.rehearsal import FREEZE_RUN, KILL_RUN, Rehearsal, Report, draw_strikes
 from overnight.tasks.errors import JobError
 from tests.chaos.conftest import write_job
 from tests.conftest import WORKER_PATH
@@ -27,7 +28,29 @@ def test_a_cluster_of_others_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         Rehearsal(tmp_path / "job.yaml", "all", 10, (), tmp_path).play([], 0)
 
 
-@pytest.mark.nightly
+class Ended:
+    """A run that has ended before any strike found a moment."""
+
+    is_over = True
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(["true"])
+
+    def receipt(self) -> dict[str, int]:
+        return {"rows_resumed": 0}
+
+
+def test_strikes_for_which_each_run_is_too_short_are_counted_and_the_rehearsal_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Rehearsal, "_start", lambda *_: Ended())
+    monkeypatch.setattr(Rehearsal, "_staged_rows", lambda _: 0)
+    report = Report("job", "all", 7, 10)
+    assert Rehearsal(tmp_path, "all", 10, (), tmp_path)._disturbed(draw_strikes(3, 7), 1, report)
+    assert (report.missed, report.runs, report.strikes) == (3, 3, [])
+
+
+@pytest.mark.chaos
 def test_a_sample_under_kills_is_the_one_of_an_undisturbed_run(
     tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
