@@ -162,6 +162,7 @@ class _Backfill:
     budget: BudgetLeft
     outcomes: list[Outcome] = field(default_factory=list)
     reason_for_none: str = ""
+    begun: dict[str, Step] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)  # of the newest run, by the budget of the backfill
 
     @property
@@ -250,7 +251,7 @@ class _Backfill:
         context = contextvars.copy_context()  # a thread has no context of its own
         reasons = ", ".join(map(first_line, step.why))
         get_run_logger().info("%s started: %s", step.partition, reasons, extra=SHOWN)
-        self.limits = self.budget.settings(self.job, step)
+        self.begun[step.partition], self.limits = step, self.budget.settings(self.job, step)
         request = replace(self.request, settings=(*self.request.settings, *self.limits))
         child = ChildRunSpec(self.job, self.job_path, request, step)
         return pool.submit(context.run, run_child, child, not is_ours)
@@ -266,9 +267,10 @@ class _Backfill:
         """Count what a run paid. Return why no other may begin, or an empty text."""
         if not self.budget.limits:
             return ""
-        [step] = [step for step in self.steps if step.partition == outcome.partition]
+        if outcome.receipt and outcome.receipt.get("backfill") != self.request.id:
+            return ""  # another run published it meanwhile
         [entry] = read_ledger(self.job, only=[outcome.partition])
-        self.budget.charge(step, outcome.receipt or entry.failure)
+        self.budget.charge(self.begun[outcome.partition], outcome.receipt or entry.failure)
         note_spent(self.job, self.request, self.budget.spent)
         is_reached = outcome.error and outcome.error.error_type == BudgetReached.__name__
         return first_line(str(outcome.error)) if is_reached and self.limits else ""

@@ -22,12 +22,15 @@ LEAST = 1e-6  # a run's own budget is above 0
 
 def limits_of(file: JobFile, settings: Sequence[str], budget: Sequence[str]) -> dict[str, float]:
     """Return the limits of texts such as `cost=40`. Raise `JobError` unless the job could have them as its `budget`."""
-    keys = [text.partition("=")[0] for text in budget]
-    for key, text in zip(keys, budget, strict=True):
+    limits: dict[str, float] = {}
+    for text in budget:
+        key = text.partition("=")[0]
         if key not in Budget.model_fields:
             raise JobError(f"budget: expected cost=40, tokens=2e9 or minutes=300, found {text!r}.")
-    limits = file.job([*settings, *(f"budget.{text}" for text in budget)]).budget.limits
-    return {key: limits[key] for key in keys if key in limits}
+        own = file.job([*settings, f"budget.{text}"]).budget.limits
+        if key in own:
+            limits[key] = own[key]
+    return limits
 
 
 @dataclass
@@ -37,6 +40,7 @@ class BudgetLeft:
     limits: Mapping[str, float]
     spent: dict[str, float] = field(default_factory=dict)
     start: float = field(default_factory=time.monotonic)
+    usual: dict[str, float] = field(default_factory=dict)  # what the newest run took, for steps without an estimate
 
     def rest(self) -> dict[str, float]:
         """Return what is left by key."""
@@ -48,7 +52,7 @@ class BudgetLeft:
 
     def refusal(self, step: Step) -> str:
         """Return why a step must not begin; an empty text if its estimate fits, or is unknown."""
-        need = estimated(step)
+        need = {**self.usual, **estimated(step)}
         for key, rest in self.rest().items():
             amount = need.get(key)
             if rest <= 0:
@@ -83,9 +87,11 @@ class BudgetLeft:
         before, after = step.entry.failure or {}, record or {}
         amounts = _paid(after)
         if before.get("generation") == after.get("generation"):
-            paid = _paid(before)
-            amounts = {key: amount - paid.get(key, 0.0) for key, amount in amounts.items()}
+            for key, amount in _paid(before).items():
+                amounts[key] = max(amounts[key] - amount, 0.0)
         self.add(amounts)
+        if seconds := after.get("seconds"):  # of a receipt
+            self.usual = {**amounts, "minutes": seconds / 60}
 
 
 def estimated(step: Step) -> dict[str, float]:
@@ -100,13 +106,13 @@ def estimated(step: Step) -> dict[str, float]:
 
 def _paid(record: Mapping[str, Any] | None) -> dict[str, float]:
     spent = (record or {}).get("spent") or {}
-    return {key: float(spent[key]) for key in ("cost", "tokens") if spent.get(key)}
+    return {"cost": spent.get("cost") or 0.0, "tokens": spent.get("tokens") or 0.0}
 
 
 def _is_resumed(job: Job, step: Step) -> bool:
     """Return True if the run of a step goes on with the generation of the partition's failure."""
     failure = step.entry.failure
-    if not failure or not _paid(failure) or failure.get("error_type") in JUDGED or step.is_retry:
+    if not failure or not failure.get("spent") or failure.get("error_type") in JUDGED or step.is_retry:
         return False
     run = describe_run(job, step.partition)
     return unfinished_generation(run.ledger, run.fingerprint) == failure["generation"]

@@ -247,19 +247,19 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
 
     console = VisibleConsole(highlight=False)
     if steps:
-        console.print(step_table(steps))
+        console.print(step_table([(step, ", ".join(map(first_line, step.why))) for step in steps]))
     console.print(f"{job.name}: would run {summary(steps)}", markup=False)
 
 
-def step_table(steps: "Sequence[Step]", causes: Sequence[str] = ()) -> Table:
-    """Return the plan of a backfill as a table. `causes` has in short why each step runs."""
-    has_cost = any(step.cost is not None for step in steps)
-    table = _table(*["by"] * bool(causes), "rows, about", "time", "80 %", *["cost"] * has_cost)
-    for number, step in enumerate(steps):
-        texts = [*causes[number : number + 1], *_forecast(step)]
+def step_table(steps: "Sequence[tuple[Step, str]]") -> Table:
+    """Return the plan of a backfill as a table, from its steps with their reasons."""
+    has_cost = any(step.cost is not None for step, _ in steps)
+    table = _table("rows, about", "time", "80 %", *["cost"] * has_cost)
+    for step, reason in steps:
+        numbers = _forecast(step)
         if has_cost:
-            texts.append("?" if step.cost is None else f"{step.cost:,.2f}")
-        table.add_row(step.partition, step.entry.status, *texts, escape(", ".join(map(first_line, step.why))))
+            numbers.append("?" if step.cost is None else f"{step.cost:,.2f}")
+        table.add_row(step.partition, step.entry.status, *numbers, escape(reason))
     return table
 
 

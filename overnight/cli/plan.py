@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 )
 @run_options
 def plan(job_path: Path, apply: bool, as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
-    """Show which partitions a changed job would run, by what, and what they would take.
+    """Show what a changed job would run, and what that takes.
 
-    These are the stale, failed and missing partitions, and those with quarantined rows. Nothing runs without --apply.
+    These are the stale, failed and missing partitions, and those with quarantined rows, with the reason for each.
+    Nothing runs without --apply.
     """
     failure, entries = None, None
     with started(quiet, verbose) as screen:
@@ -93,18 +94,15 @@ def _run(job_path: Path, change: "ChangePlan", screen: "Screen") -> "OvernightEr
         settings = [*request.settings, *change.budget.settings(job, step)]
         retries = step.is_retry
         return run_all(job_path, job, screen, reason=request.reason, settings=settings, retry_quarantined=retries)
-    options: dict[str, Any] = {"start": request.start, "end": request.end, "order": request.order}
-    options |= {name: list(getattr(request, name)) for name in ("select", "settings", "where", "budget")}
-    options |= {"reason": request.reason, "max_concurrent": 1, "stop_on_failure": False, "resume": ""}
+    options: dict[str, Any] = {**vars(request), "max_concurrent": 1, "stop_on_failure": False, "resume": ""}
+    del options["id"]
     return run_backfill(job_path, job, screen, options)
 
 
 def show_changes(change: "ChangePlan") -> None:
     """Print a plan as a table on stdout: why each partition runs, and its time and cost."""
     console = VisibleConsole(highlight=False)
-    if change.changes:
-        steps = [item.step for item in change.changes]
-        causes = [", ".join(item.causes) for item in change.changes]
-        console.print(step_table(steps, causes))
+    if steps := [(item.step, item.line) for item in (*change.changes, *change.left)]:
+        console.print(step_table(steps))
     for line in change.lines():
         console.print(line, markup=False, soft_wrap=True)

@@ -41,6 +41,13 @@ def test_a_step_begins_if_its_estimate_fits_or_is_unknown_while_something_is_lef
     assert BudgetLeft({}).refusal(step(1e9, 1e9)) == ""
 
 
+def test_a_step_without_an_estimate_needs_what_the_newest_run_took() -> None:
+    budget = BudgetLeft({"cost": 25.0})
+    budget.charge(step(), {"generation": "g", "seconds": 60.0, "spent": {"cost": 13.0}})
+    assert budget.refusal(step()) == f"budget.cost: 12 of 25 is left, and {DAY} needs about 13"
+    assert budget.refusal(step(11.0)) == ""
+
+
 def test_minutes_pass_without_a_run() -> None:
     budget = BudgetLeft({"minutes": 1.0})
     budget.start -= 61
@@ -70,7 +77,7 @@ def test_a_run_that_resumes_pays_only_for_itself_and_may_spend_the_whole_rest(jo
     other = replace(resumed, entry=replace(resumed.entry, failure=failure | {"error_type": "CheckFailed"}))
     assert budget.settings(job, other) == ["budget.cost=10.000000000"], "other inputs begin another generation"
     budget.charge(resumed, {"generation": "g1", "spent": {"answers": 3, "cost": 18.0}})
-    assert budget.spent == {"cost": 6.0}
+    assert budget.spent["cost"] == 6.0
     budget.charge(resumed, {"generation": "g2", "spent": {"answers": 3, "cost": 1.0}})
     budget.charge(resumed, None)
-    assert budget.spent == {"cost": 7.0}
+    assert budget.spent == {"cost": 7.0, "tokens": 0.0}

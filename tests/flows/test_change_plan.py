@@ -91,19 +91,19 @@ def test_settings_of_the_command_line_make_published_partitions_stale_with_the_r
     publish_all(folder)
     assert plan(folder).changes == []
     found = plan(folder, *settings)
-    assert causes(found) == dict.fromkeys(reversed(DAYS), cause)
+    assert causes(found) == dict.fromkeys(DAYS, cause)
     assert sentence in found.changes[0].step.why[0]
 
 
 def test_another_model_is_a_cause_of_its_own_and_so_is_changed_code(folder: Path) -> None:
     publish_all(folder)
     Path(f"{MODEL}.py").write_text("class Twice: ...\n")
-    assert causes(plan(folder)) == dict.fromkeys(reversed(DAYS), ["code"])
+    assert causes(plan(folder)) == {day: ["code"] for day in DAYS}
     write(folder, CHAT)
     publish_all(folder)
     found = plan(folder, "inference.0.model=large")
     assert causes(found)[DAYS[0]] == ["model"]
-    assert found.changes[0].step.why[0] == "settings changed: inference.openai.model: small -> large"
+    assert found.changes[0].line == "model: inference.openai.model: small -> large, all rows run"
 
 
 def test_what_does_not_fit_into_the_budget_is_left_from_the_oldest_end_and_the_totals_are_of_what_runs(
