@@ -164,9 +164,13 @@ class _Backfill:
     reason_for_none: str = ""
     begun: dict[str, Step] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)  # of the newest run, by the budget of the backfill
+    is_spent: bool = False
 
     @property
     def rest(self) -> str:
+        if self.is_spent:
+            budget = "".join(f" --budget {text}" for text in self.request.budget)
+            return f"Run what is left with a new budget: overnight plan {self.job_path} --apply{budget}"
         return f"Run what is left: overnight backfill {self.job_path} --resume {self.request.id}"
 
     def show_plan(self, is_new: bool) -> None:
@@ -257,7 +261,8 @@ class _Backfill:
         return pool.submit(context.run, run_child, child, not is_ours)
 
     def _leave(self, waiting: deque[Step], refusal: str) -> None:
-        """Leave all waiting steps for the next time."""
+        """Leave all waiting steps for the next time, because of the budget."""
+        self.is_spent = True
         if waiting:
             names = some([step.partition for step in waiting])
             get_run_logger().warning("left for the next time: %s. %s", names, refusal, extra=SHOWN)

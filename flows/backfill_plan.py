@@ -146,8 +146,9 @@ def planned(
         )
     if job.periods and job.periods.every and not (start and end):
         raise JobError("expected the first and the last day as start and end, or the id of a backfill to resume.")
-    texts = tuple(map(tuple, (settings, where, budget)))
-    request = Request(backfill_id, start, end, tuple(select), order, texts[0], masked(reason), *texts[1:])
+    request = Request(
+        backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason), tuple(where), tuple(budget)
+    )
     return job, request, make_plan(job, request, is_dry=is_dry or bool(budget))
 
 

@@ -56,12 +56,11 @@ def plan(job_path: Path, apply: bool, as_json: bool, quiet: bool, verbose: bool,
             failure = _run(job_path, change, screen)
             entries = entries_of(change.job, change.request, change.steps)
     if as_json:
-        document = change.as_json() | ({"outcomes": entries} if apply else {})
-        print_result(document, True, lambda: None)
-    elif entries is not None:
-        show_outcomes(change.job, entries)
-    else:
+        print_result(change.as_json() | {"outcomes": entries}, True, lambda: None)
+    elif entries is None:
         show_changes(change)
+    elif not quiet:
+        show_outcomes(change.job, entries)
     if failure:
         click.secho(f"{failure.status}: {failure}", fg="red", err=True)
         sys.exit(1)

@@ -11,6 +11,7 @@ import pytest
 from overnight.flows.backfill_plan import Request
 from overnight.flows.change_plan import ChangePlan, plan_change
 from overnight.flows.job.loading import JobFile, load_job
+from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import write_json
@@ -137,6 +138,18 @@ def test_what_does_not_fit_into_the_budget_is_left_from_the_oldest_end_and_the_t
 def test_a_budget_that_the_job_could_not_have_is_refused(folder: Path, budget: str, words: str) -> None:
     with pytest.raises(JobError, match=words):
         plan(folder, budget=(budget,))
+
+
+def test_a_newer_publish_of_a_job_that_it_follows_and_an_abandoned_run_are_causes(folder: Path) -> None:
+    sink = {"kind": "parquet", "path": f"{folder}/orders"}
+    first = load_job(jobs.write_job(folder / "orders.yaml", name="orders", sink=sink))
+    publish(first, DAYS[0])
+    write(folder, run_after={"job": str(folder / "orders.yaml")})
+    job = load_job(folder / "job.yaml")
+    publish(job, DAYS[0], after={"orders": {DAYS[0]: "an earlier one"}})
+    with pytest.raises(KeyboardInterrupt), opened(job, Scope(describe_run(job, DAYS[0])), force=True):
+        raise KeyboardInterrupt
+    assert causes(plan(folder, end=date(2026, 3, 1))) == {DAYS[0]: ["abandoned", "upstream"]}
 
 
 def test_a_job_without_days_has_a_plan_too(folder: Path) -> None:
