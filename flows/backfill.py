@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -23,6 +23,7 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from pydantic import Field
 
+from overnight.flows.backfill_budget import BudgetLeft, limits_of
 from overnight.flows.backfill_children import ChildRunSpec, Outcome, run_child
 from overnight.flows.backfill_plan import (
     DEFAULT_SELECT,
@@ -32,6 +33,7 @@ from overnight.flows.backfill_plan import (
     Step,
     entries_of,
     left_out,
+    note_spent,
     nothing_to_do,
     planned,
     read_record,
@@ -43,6 +45,8 @@ from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import Reason, Setting
 from overnight.flows.ledger.artifacts import show_partitions
 from overnight.flows.ledger.forecast import together
+from overnight.flows.ledger.partition_status import read_ledger
+from overnight.flows.ledger.staleness import some
 from overnight.flows.runs.cancellation import INTERRUPTIONS, cancellable, stoppable
 from overnight.flows.runs.flow_run import in_one_sentence, is_run_of_deployment, named_if_invalid, rename_flow_run
 from overnight.flows.runs.local_ray import RayEnded
@@ -50,7 +54,7 @@ from overnight.flows.runs.retries import after_crashes
 from overnight.flows.runs.task_runner import OvernightTaskRunner
 from overnight.tasks.artifacts import artifact_key, dispensable
 from overnight.tasks.engine.progress_text import left_of
-from overnight.tasks.errors import OvernightError, first_line
+from overnight.tasks.errors import BudgetReached, JobError, OvernightError, first_line
 from overnight.tasks.state.lease import LeaseLost, PartitionBusy
 
 SMALL_SECONDS = 60.0  # a deployment's backfill runs longer partitions in processes of their own
@@ -91,6 +95,7 @@ def backfill(
     settings: list[Setting] = [],  # noqa: B006 - as above
     resume: str = "",
     where: list[str] = [],  # noqa: B006 - as above
+    budget: list[str] = [],  # noqa: B006 - as above
     *,
     job: str,
 ) -> Any:
@@ -110,6 +115,8 @@ def backfill(
             alone, such as numbers and prompts, unless the job file has `allow_settings`.
         resume: The id of an earlier backfill. Its unfinished partitions run, with its own range and settings.
         where: Only partitions that meet these conditions, each written as COLUMN=VALUE, such as region=eu.
+        budget: Limits of all runs together, each written as cost=40, tokens=2e9 or minutes=300. Partitions run in order
+            until the next one does not fit.
         job: The job file, as a path where the flow runs. The deployment sets it.
     """
     scope = scope_of(start, end, resume)
@@ -119,12 +126,23 @@ def backfill(
     if state := after_crashes(file.job().retries.attempts):
         return state
     own_id = backfill_id(prefect.runtime.flow_run.id)
-    plan = planned(file, resume or own_id, start, end, select, order, settings, reason, where, is_resumed=bool(resume))
-    run = _Backfill(job, *plan)
+    plan = planned(
+        file, resume or own_id, start, end, select, order, settings, reason, where, budget, is_resumed=bool(resume)
+    )
+    run = _Backfill(job, *plan, budget_of(file, plan[1], max_concurrent))
     run.show_plan(is_new=not resume)
     if dry_run:
         return [step.as_json() for step in run.steps]
     return run.run(max_concurrent, stop_on_failure, unchanged_job=file.job())
+
+
+def budget_of(file: JobFile, request: Request, max_concurrent: int) -> BudgetLeft:
+    """Return what is left of a backfill's budget, also if it resumes."""
+    limits = limits_of(file, request.settings, request.budget)
+    if limits and max_concurrent > 1:
+        raise JobError(f"budget: expected max_concurrent 1 with it, found {max_concurrent}.")
+    record = read_record(file.job(request.settings), request.id) or {}
+    return BudgetLeft(limits, dict(record.get("spent", {})))
 
 
 def is_published(outcome: Outcome, published: Collection[str]) -> bool:
@@ -141,11 +159,18 @@ class _Backfill:
     job: Job
     request: Request
     steps: list[Step]
+    budget: BudgetLeft
     outcomes: list[Outcome] = field(default_factory=list)
     reason_for_none: str = ""
+    begun: dict[str, Step] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)  # of the newest run, by the budget of the backfill
+    is_spent: bool = False
 
     @property
     def rest(self) -> str:
+        if self.is_spent:
+            budget = "".join(f" --budget {text}" for text in self.request.budget)
+            return f"Run what is left with a new budget: overnight plan {self.job_path} --apply{budget}"
         return f"Run what is left: overnight backfill {self.job_path} --resume {self.request.id}"
 
     def show_plan(self, is_new: bool) -> None:
@@ -201,6 +226,9 @@ class _Backfill:
             try:
                 while waiting or running:
                     while waiting and len(running) < max_concurrent:
+                        if refusal := self.budget.refusal(waiting[0]):
+                            self._leave(waiting, refusal)
+                            break
                         is_small = not seconds or median(seconds) <= SMALL_SECONDS
                         is_ours = is_small or not prefect.runtime.deployment.id
                         if is_ours and not is_warm:
@@ -216,6 +244,8 @@ class _Backfill:
                         if isinstance(outcome.error, RayEnded) or (outcome.error and stop_on_failure):
                             waiting.clear()
                         self._note(outcome, progress)
+                        if refusal := self._charge(outcome):
+                            self._leave(waiting, refusal)
             except BaseException:
                 stopping.set()  # before the pool waits for its threads
                 raise
@@ -225,8 +255,30 @@ class _Backfill:
         context = contextvars.copy_context()  # a thread has no context of its own
         reasons = ", ".join(map(first_line, step.why))
         get_run_logger().info("%s started: %s", step.partition, reasons, extra=SHOWN)
-        child = ChildRunSpec(self.job, self.job_path, self.request, step)
+        self.begun[step.partition], self.limits = step, self.budget.settings(self.job, step)
+        request = replace(self.request, settings=(*self.request.settings, *self.limits))
+        child = ChildRunSpec(self.job, self.job_path, request, step)
         return pool.submit(context.run, run_child, child, not is_ours)
+
+    def _leave(self, waiting: deque[Step], refusal: str) -> None:
+        """Leave all waiting steps for the next time, because of the budget."""
+        self.is_spent = True
+        if waiting:
+            names = some([step.partition for step in waiting])
+            get_run_logger().warning("left for the next time: %s. %s", names, refusal, extra=SHOWN)
+        waiting.clear()
+
+    def _charge(self, outcome: Outcome) -> str:
+        """Count what a run paid. Return why no other may begin, or an empty text."""
+        if not self.budget.limits:
+            return ""
+        if outcome.receipt and outcome.receipt.get("backfill") != self.request.id:
+            return ""  # another run published it meanwhile
+        [entry] = read_ledger(self.job, only=[outcome.partition])
+        self.budget.charge(self.begun[outcome.partition], outcome.receipt or entry.failure)
+        note_spent(self.job, self.request, self.budget.spent)
+        is_reached = outcome.error and outcome.error.error_type == BudgetReached.__name__
+        return first_line(str(outcome.error)) if is_reached and self.limits else ""
 
     def _make_progress(self) -> Any:
         with dispensable():

@@ -6,7 +6,7 @@ holds the results of the partitions.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Literal
@@ -77,7 +77,8 @@ class Step:
 class Request:
     """What a backfill must run: the partitions from `start` to `end`, both included, whose status is in `select`.
 
-    Partitions without a time have no `start` and `end`. `where` has conditions such as `region=eu`.
+    Partitions without a time have no `start` and `end`. `where` has conditions such as `region=eu`, and `budget` has
+    limits such as `cost=40`.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Request:
     settings: tuple[str, ...] = ()
     reason: str = ""
     where: tuple[str, ...] = ()
+    budget: tuple[str, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -120,6 +122,7 @@ def planned(
     settings: Sequence[str] = (),
     reason: str = "",
     where: Sequence[str] = (),
+    budget: Sequence[str] = (),
     is_resumed: bool = False,
     is_dry: bool = False,
 ) -> tuple[Job, Request, list[Step]]:
@@ -143,14 +146,23 @@ def planned(
         )
     if job.periods and job.periods.every and not (start and end):
         raise JobError("expected the first and the last day as start and end, or the id of a backfill to resume.")
-    request = Request(backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason), tuple(where))
-    return job, request, make_plan(job, request, is_dry=is_dry)
+    request = Request(
+        backfill_id, start, end, tuple(select), order, tuple(settings), masked(reason), tuple(where), tuple(budget)
+    )
+    return job, request, make_plan(job, request, is_dry=is_dry or bool(budget))
 
 
 def make_plan(job: Job, request: Request, now: datetime | None = None, is_dry: bool = False) -> list[Step]:
     """Return a step for each partition that the request selects, in its order."""
     now = now or datetime.now(UTC)
     entries = _entries(job, request, inputs=request.lists_inputs, now=now)
+    return steps_of(job, request, entries, now, is_dry)
+
+
+def steps_of(
+    job: Job, request: Request, entries: list[PartitionStatus], now: datetime, is_dry: bool = False
+) -> list[Step]:
+    """Return a step for each entry that the request selects and that is due, in its order."""
     selection = [
         entry
         for entry in entries
@@ -275,6 +287,12 @@ def write_record(job: Job, request: Request, steps: Sequence[Step]) -> None:
     write_json(_record(job, request.id), record)
 
 
+def note_spent(job: Job, request: Request, spent: Mapping[str, float]) -> None:
+    """Add to the record of a backfill what its runs have spent so far."""
+    record = read_record(job, request.id) or {}
+    write_json(_record(job, request.id), {**record, "spent": dict(spent)})
+
+
 def read_record(job: Job, backfill: str) -> dict[str, Any] | None:
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", backfill):
         raise JobError(f"backfill: expected an id such as 0f3c9d21, found {backfill!r}.")
@@ -291,6 +309,7 @@ def _request_of(record: dict[str, Any]) -> Request:
         settings=tuple(record["settings"]),
         reason=record["reason"],
         where=tuple(record.get("where", ())),
+        budget=tuple(record.get("budget", ())),
     )
 
 

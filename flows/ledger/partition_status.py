@@ -16,7 +16,7 @@ from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.job.partitions import Partitions
 from overnight.flows.ledger.reader import AT_ONCE, PartitionLedger, read_files
-from overnight.flows.ledger.staleness import changed_inputs, changed_settings, undone, unknown_commits
+from overnight.flows.ledger.staleness import Reason, changed_inputs, changed_settings, undone, unknown_commits
 from overnight.flows.ledger.upstreams import chain_of, changes_upstream
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import check_range, chosen, is_due, newest_due, partitions_between
@@ -139,7 +139,8 @@ def _entry(run: Run, ledger: PartitionLedger | None) -> PartitionStatus:
     changes = () if results_like(receipt, run) else changed_settings(receipt, run)
     record = ledger.unpublished or {}
     if entry.begun and (record.get("fingerprint"), record.get("format_version")) == (run.fingerprint, FORMAT_VERSION):
-        changes = (*changes, "a run that should replace it was abandoned; the next run completes it")
+        sentence = "a run that should replace it was abandoned; the next run completes it"
+        changes = (*changes, Reason(sentence, "abandoned"))
     if changes:
         return replace(entry, status="stale", why=changes)
     return replace(entry, why=(*undone(receipt, run), *unknown_commits(receipt, run)))
@@ -226,7 +227,8 @@ def _stale_partitions_needed(job: Job, partitions: list[str]) -> dict[str, list[
             for name in names or stale:
                 if name in stale:
                     reasons = "; ".join(stale[name])
-                    sentences[partition].append(f"{verb} {upstream.name}/{name}, which is stale: {reasons}")
+                    sentence = f"{verb} {upstream.name}/{name}, which is stale: {reasons}"
+                    sentences[partition].append(Reason(sentence, "upstream"))
     return sentences
 
 

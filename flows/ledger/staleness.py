@@ -6,7 +6,7 @@ The receipt also has the commit, but it is not compared, because most commits do
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from overnight.flows.job.model import Job
 from overnight.tasks.errors import InputError
@@ -16,11 +16,24 @@ from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.run import Run, changed_commits
 from overnight.tasks.write.kinds import RECORDED_AS
 
+Cause = Literal["settings", "model", "code", "format", "inputs", "upstream", "abandoned"]
 SHOWN = 3
 SHOWN_OF_COMMIT = 12
 LONG, BEFORE = 60, 20  # the characters of a value to show, and how many of them before the first change
 ABSENT = "not set"
 RENAMED = {f"sink.{recorded}": f"sink.{name}" for name, recorded in RECORDED_AS.items()}
+
+
+class Reason(str):
+    """A sentence on why a partition is stale, with its causes in short."""
+
+    causes: tuple[Cause, ...]
+
+    def __new__(cls, sentence: str, *causes: Cause) -> "Reason":
+        """Return the sentence with these causes."""
+        reason = super().__new__(cls, sentence)
+        reason.causes = causes
+        return reason
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
@@ -30,7 +43,7 @@ def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     before, after = receipt.get("commits") or {}, run.commits
     for name in changed_commits(receipt, run):
         old, new = (str(commits[name])[:SHOWN_OF_COMMIT] for commits in (before, after))
-        sentences.append(f"{name} changed on the hub: {old} -> {new}")
+        sentences.append(Reason(f"{name} changed on the hub: {old} -> {new}", "model"))
     return tuple(sentences)
 
 
@@ -59,21 +72,29 @@ def undo_text(receipt: Mapping[str, Any]) -> str:
     return text + f" ({receipt['reason']})" * bool(receipt.get("reason"))
 
 
-def _changed_ingredients(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _changed_ingredients(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Reason]:
     if before["fingerprint"] == after["fingerprint"]:
         return
     then, now = before["ingredients"], after["ingredients"]
     is_visible = False
     if settings := list(differences(then["settings"], now["settings"])):
         is_visible = True
-        yield f"settings changed: {some(settings)}"
+        yield Reason(f"settings changed: {some(settings)}", *sorted({*map(_cause_of, settings)}))
     for leaf, names in changed_files(then, now):
         is_visible = True
-        yield f"files of {leaf} changed: {some(names)}"
+        is_code = all(name.endswith(".py") for name in names)
+        yield Reason(f"files of {leaf} changed: {some(names)}", "code" if is_code else "model")
     if then["format_version"] != now["format_version"]:
-        yield f"format version changed: {then['format_version']} -> {now['format_version']}"
+        yield Reason(f"format version changed: {then['format_version']} -> {now['format_version']}", "format")
     elif not is_visible:
-        yield "settings changed: a part that is masked"
+        yield Reason("settings changed: a part that is masked", "settings")
+
+
+def _cause_of(difference: str) -> Cause:
+    """Return `model` for another model, or for more or fewer of them; `settings` for any other setting."""
+    key = difference.partition(": ")[0]
+    is_of_model = key == "inference" or (key.startswith("inference.") and key.endswith(".model"))
+    return "model" if is_of_model else "settings"
 
 
 def changed_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
@@ -92,15 +113,15 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
             return ()
         files = list_inputs(job.source, partition)  # in memory only if there are changes to list
     except InputError as error:
-        return (f"inputs: {error}",)
+        return (Reason(f"inputs: {error}", "inputs"),)
     manifest = replace(run, partition=partition, generation=receipt["generation"]).manifest
     try:
         units, _ = read_manifest(manifest, ["path", "version"])
     except FileNotFoundError:
-        return ("inputs changed",)
+        return (Reason("inputs changed", "inputs"),)
     before = dict(zip(units["path"].to_pylist(), units["version"].to_pylist(), strict=True))
     changes = list(_changes(before, {file.path: file.version for file in files}))
-    return (f"inputs changed: {some(changes)}" if changes else "inputs changed",)
+    return (Reason(f"inputs changed: {some(changes)}" if changes else "inputs changed", "inputs"),)
 
 
 def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from overnight.flows.job.loading import load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.reader import read_files
+from overnight.flows.ledger.staleness import Reason
 from overnight.tasks.config.partition_names import time_and_value
 from overnight.tasks.ingest.kinds import JobRows, Upstream
 from overnight.tasks.state.run import ledger_name
@@ -95,7 +96,8 @@ def changes_upstream(job: Job, partition: str, receipt: Mapping[str, Any]) -> tu
         before = earlier.get(name, {})
         names = sorted(key for key in generations if generations[key] != before.get(key))
         if names:
-            sentences.append(f"follows {name}, which was published again since: {', '.join(names)}")
+            sentence = f"follows {name}, which was published again since: {', '.join(names)}"
+            sentences.append(Reason(sentence, "upstream"))
     return tuple(sentences)
 
 

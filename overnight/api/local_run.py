@@ -27,6 +27,7 @@ from overnight.flows.deploy.automations import HEARTBEAT_SECONDS
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import NEWEST, experience, run_seconds
 from overnight.flows.ledger.reader import earlier_receipts
+from overnight.flows.ledger.remembered import remembered_rows
 from overnight.flows.runs.attempt import bury_publisher, is_publisher_dead
 from overnight.flows.runs.cancellation import RunCancelled, interruptible
 from overnight.flows.runs.continuation import published_or_scope
@@ -75,6 +76,9 @@ def run_locally(
                 with prefect_server(not screen.verbosity.quiet):
                     bury_publisher(description)
             return former_receipt  # without a server or Ray
+        if not options["force"]:  # which reads no remembered row
+            for line in remembered_rows(job, description):
+                screen.say(str(line))
     if scope.plan:
         screen.say(f"{job.name}: {scope.announcement}")
     if not (options["limit_rows"] or scope.plan):

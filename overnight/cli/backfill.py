@@ -75,7 +75,7 @@ def backfill(
     """
     results = []
     with started(quiet, verbose) as screen:
-        options |= _days(options["start"], options["end"])
+        options |= parsed_days(options["start"], options["end"])
         if not dry_run:
             start_fork_server()
         for path, days in _jobs(job_path, options, with_upstream):
@@ -139,7 +139,7 @@ def _backfilled(job_path: Path, screen: "Screen", options: dict[str, Any], dry_r
         entries = read_ledger(job)
         if dry_run or entries[0].status == "published":
             return _Backfilled(job, f"{job.name}: its only partition is {entries[0].status}")
-        failure = _run_all(job_path, job, screen, options)
+        failure = run_all(job_path, job, screen, reason=masked(options["reason"]))
         return _Backfilled(job, "", entries=read_ledger(job), has_run=True, failure=failure)
     job, request, steps = _plan(job_path, screen, options, dry_run)
     if not steps:
@@ -147,14 +147,18 @@ def _backfilled(job_path: Path, screen: "Screen", options: dict[str, Any], dry_r
 
         return _Backfilled(job, nothing_to_do(job, request))
     if dry_run:
+        from overnight.flows.ledger.remembered import remembered_rows
+
+        for line in remembered_rows(job):
+            screen.say(str(line))
         return _Backfilled(job, "", plan=steps)
     from overnight.flows.backfill_plan import entries_of
 
-    failure = _run(job_path, job, screen, options)
+    failure = run_backfill(job_path, job, screen, options)
     return _Backfilled(job, "", entries=entries_of(job, request, steps), has_run=True, failure=failure)
 
 
-def _days(start: str | None, end: str | None) -> dict[str, "date | None"]:
+def parsed_days(start: str | None, end: str | None) -> dict[str, "date | None"]:
     from overnight.flows.schedule.partitions import check_range, parse_day
 
     first, last = (parse_day(day) if day else None for day in (start, end))
@@ -189,7 +193,7 @@ def _plan(
     return job, request, steps
 
 
-def _run(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":
+def run_backfill(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":
     """Run the backfill, and return the error that ended it, or None."""
     with _error_kept(job) as errors:
         from overnight.api.local_run import backfill_locally
@@ -198,13 +202,16 @@ def _run(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) 
     return errors[0] if errors else None
 
 
-def _run_all(job_path: Path, job: "Job", screen: "Screen", options: dict[str, Any]) -> "OvernightError | None":
-    """Run the only partition of a job, and return the error that ended the run, or None."""
+def run_all(job_path: Path, job: "Job", screen: "Screen", **options: Any) -> "OvernightError | None":
+    """Run the only partition of a job, and return the error that ended the run, or None.
+
+    `options` are parameters of the flow `batch_inference`; the others have their defaults.
+    """
     with _error_kept(job) as errors:
         from overnight.api.local_run import run_locally
 
         defaults: dict[str, Any] = {"force": False, "limit_rows": 0, "settings": [], "retry_quarantined": False}
-        run_locally(job_path, job, screen, partition="all", reason=masked(options["reason"]), **defaults)
+        run_locally(job_path, job, screen, partition="all", **(defaults | options))
     return errors[0] if errors else None
 
 
@@ -239,16 +246,21 @@ def show_steps(job: "Job", steps: "Sequence[Step]") -> None:
     from overnight.flows.backfill_plan import summary
 
     console = VisibleConsole(highlight=False)
-    has_cost = any(step.cost is not None for step in steps)
+    if steps:
+        console.print(step_table([(step, ", ".join(map(first_line, step.why))) for step in steps]))
+    console.print(f"{job.name}: would run {summary(steps)}", markup=False)
+
+
+def step_table(steps: "Sequence[tuple[Step, str]]") -> Table:
+    """Return the plan of a backfill as a table, from its steps with their reasons."""
+    has_cost = any(step.cost is not None for step, _ in steps)
     table = _table("rows, about", "time", "80 %", *["cost"] * has_cost)
-    for step in steps:
+    for step, reason in steps:
         numbers = _forecast(step)
         if has_cost:
             numbers.append("?" if step.cost is None else f"{step.cost:,.2f}")
-        table.add_row(step.partition, step.entry.status, *numbers, escape(", ".join(map(first_line, step.why))))
-    if steps:
-        console.print(table)
-    console.print(f"{job.name}: would run {summary(steps)}", markup=False)
+        table.add_row(step.partition, step.entry.status, *numbers, escape(reason))
+    return table
 
 
 def _forecast(step: "Step") -> list[str]:

@@ -22,6 +22,7 @@ from overnight.cli.history import history
 from overnight.cli.init import init
 from overnight.cli.metrics import metrics
 from overnight.cli.notify import notify
+from overnight.cli.plan import plan
 from overnight.cli.preview import preview
 from overnight.cli.remove import remove
 from overnight.cli.run import run
@@ -46,7 +47,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
-RESULTS = (preview, show, diff, compare, verify, undo, history, site, search)
+RESULTS = (preview, plan, show, diff, compare, verify, undo, history, site, search)
 OTHERS = (docs, validate, doctor, chaos, serve, notify, metrics, clean, remove)
 SECTIONS = {"First commands, in this order": FIRST, "Rows and results": RESULTS, "Other commands": OTHERS}
 

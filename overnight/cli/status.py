@@ -25,7 +25,9 @@ from overnight.cli.command import EXIT_STATUS, exit_on_error, job_argument, json
 @click.option("--where", metavar="C=V", multiple=True, help="Only these partitions, such as region=eu; repeatable.")
 @click.option("--inputs", is_flag=True, help="Also check if the inputs changed; this lists all of them.")
 @click.option(
-    "--plan", is_flag=True, help="Also show for stale partitions which rows would run and which would stay (--inputs)."
+    "--plan",
+    is_flag=True,
+    help="Also show which rows of stale partitions would run, which would stay (--inputs), and what is remembered.",
 )
 @json_option
 def status(
@@ -46,6 +48,7 @@ def status(
     from overnight.flows.job.loading import load_job
     from overnight.flows.ledger.late_runs import with_late_runs
     from overnight.flows.ledger.partition_status import chain_status, read_ledger
+    from overnight.flows.ledger.remembered import remembered_rows
 
     with exit_on_error(), input_progress() as tell:
         job = load_job(job_path)
@@ -56,4 +59,7 @@ def status(
 
             entries = with_plans(job, entries)
         needs = chain_status(job, entries)
+        memory = remembered_rows(job) if plan and not as_json else []
     print_result(entries, as_json, lambda: show_status(job.name, entries, job.reports, needs))
+    for line in memory:
+        click.echo(str(line))

@@ -100,6 +100,17 @@ def read_index(content: bytes) -> np.ndarray:
     return entries
 
 
+def count_keys(folder: Location, oldest: float) -> int:
+    """Return the number of keys in a folder, by the sizes of its indices. A key that is kept twice counts twice."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for file in folder.files():
+            name = file.path.rpartition("/")[2]
+            if name.endswith(INDEX) and not is_older(name, oldest):
+                count += max(file.size - len(_index(np.empty(0, ENTRY))), 0) // ENTRY.itemsize
+    return count
+
+
 def keep_files(folder: Location, name: str, ending: str, members: Iterable[tuple[np.ndarray, bytes]]) -> int:
     """Write members, each with the first 64 bits of its keys, and return the number of keys.
 
@@ -113,10 +124,14 @@ def keep_files(folder: Location, name: str, ending: str, members: Iterable[tuple
             own["key"], own["start"], own["length"] = numbers, start, len(content)
             entries.append(own)
             start += len(content)
-    index = io.BytesIO()
-    np.save(index, np.concatenate(entries))
-    (folder / f"{name}{INDEX}").write_bytes(index.getvalue())
+    (folder / f"{name}{INDEX}").write_bytes(_index(np.concatenate(entries)))
     return sum(map(len, entries))
+
+
+def _index(entries: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.save(content, entries)  # its header is as long for any number of entries
+    return content.getvalue()
 
 
 def is_older(name: str, oldest: float) -> bool:

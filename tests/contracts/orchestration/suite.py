@@ -30,6 +30,7 @@ COMMANDS = {
     "backfill": Command(f"backfill JOB --start {DAY} --end {DAY}"),
     "deploy": Command("deploy JOBS"),
     "preview": Command(f"preview JOB --partition {DAY}"),
+    "plan": Command(f"plan JOB --start {DAY} --end {DAY}"),
     "show": Command(f"show JOB --partition {DAY}"),
     "diff": Command(f"diff JOB {DAY} {DAY}"),
     "compare": Command(f"compare JOB --partition {DAY} --set checks.min_rows=0"),

@@ -20,7 +20,8 @@ SCRAPES = "It serves until it is interrupted; a job file that is wrong is a metr
 NO_SERVER = "It asks no Prefect server."
 NO_CODE = "It neither imports nor reads code of the job."
 WITHOUT_JOB = dict.fromkeys(("init", "site", "docs"), NO_JOB)
-LEDGER_ALONE = (*WITHOUT_JOB, "preview", "show", "diff", "compare", "verify", "undo", "history", "validate", "clean")
+READERS = ("preview", "plan", "show", "diff", "compare", "verify", "undo", "history", "validate", "clean")
+LEDGER_ALONE = (*WITHOUT_JOB, *READERS)
 
 
 @pytest.fixture(autouse=True)
