@@ -6,9 +6,17 @@ import logging
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from overnight.tasks.config.masking import masked
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.actions import ArtifactCreate
+
+MIDDLE = UUID(int=1 << 127)
+ATTEMPTS = 30  # each has even odds
 
 
 @contextlib.contextmanager
@@ -18,6 +26,20 @@ def dispensable(failure: str = "not shown in the Prefect UI") -> Iterator[None]:
         yield
     except Exception as error:
         logging.getLogger(__name__).warning("%s: %s: %s", failure, type(error).__name__, error)
+
+
+def create_listed(client: "SyncPrefectClient", artifact: "ArtifactCreate", is_first: bool = False) -> UUID:
+    """Create an artifact that Prefect's new pages list first, or after those. Return its id.
+
+    They sort by the id, which is random: it is in the upper half of all ids, or in the lower one.
+    """
+    artifact_id = client.create_artifact(artifact).id
+    for _ in range(ATTEMPTS):
+        if (artifact_id > MIDDLE) == is_first:
+            break
+        client.delete_artifact(artifact_id)
+        artifact_id = client.create_artifact(artifact).id
+    return artifact_id
 
 
 def artifact_key(job: str, what: str) -> str:

@@ -16,7 +16,7 @@ from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger import calendar_view
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
-from overnight.tasks.artifacts import artifact_key, cell, dispensable
+from overnight.tasks.artifacts import artifact_key, cell, create_listed, dispensable
 from overnight.tasks.errors import ServiceUnavailable, first_line
 
 LISTED, IN_CALENDAR, NAMED = 62, 366, 5  # the newest partitions that each list shows
@@ -57,9 +57,8 @@ def show_partitions(
 
         def create(name: str, kind: str, description: str, data: str) -> None:
             key = artifact_key(job.name, name)
-            client.create_artifact(
-                ArtifactCreate(key=key, type=kind, description=description, data=data, flow_run_id=flow_run_id)
-            )
+            artifact = ArtifactCreate(key=key, type=kind, description=description, data=data, flow_run_id=flow_run_id)
+            create_listed(client, artifact)
 
         create("partitions", "table", title, table)
         calendar = f"{calendar_markdown(entries)}\n\nReports: `{job.reports}`"

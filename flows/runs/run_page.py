@@ -1,15 +1,14 @@
 """The artifacts of a run in the Prefect UI: a summary with the verdict, its quarantine, and the progress of its rows.
 
 The summary is the first artifact in both UIs. The classic one lists the artifacts of the flow before those of its
-tasks, and both in no order, so the summary is the only one of the flow. The new one sorts by the id, which is random,
-so the summary is created until it has the highest. All of it comes from the receipt and the ledger.
+tasks, and both in no order, so the summary is the only one of the flow. In the new one its id decides, see
+`create_listed`. All of it comes from the receipt and the ledger.
 """
 
 import contextlib
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +30,7 @@ from overnight.flows.report.verdict import NAMED, Verdict, judge
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.flow_run import Reasons
 from overnight.flows.runs.run import run_option
-from overnight.tasks.artifacts import artifact_key, cell, dispensable, markdown_table
+from overnight.tasks.artifacts import artifact_key, cell, create_listed, dispensable, markdown_table
 from overnight.tasks.config.masking import filled_in, masked
 from overnight.tasks.engine.progress import Progress
 from overnight.tasks.engine.progress_text import line_of
@@ -44,7 +43,6 @@ from overnight.tasks.state.run import REPORT, Run
 from overnight.tasks.storage.location import Location
 
 REASONS_SHOWN, REASONS_IN_TABLE = 10, 100
-LONGEST_SECONDS = 3.0  # to get the highest id: with five other artifacts, every sixth id is
 MARKS = {"trust": "✅", "look": "⚠️", "no": "❌"}  # of the levels of a verdict
 LINKED = {"quarantine": "quarantined rows", "preview": "preview", "plan": "plan"}
 COUNTS = {
@@ -117,7 +115,8 @@ def _show(run: Run, verdict: str, reasons: Sequence[Reason], summary: Callable[[
     with get_client(sync_client=True) as client:
         if count := sum(reason.count for reason in reasons):
             excess = f", the first {REASONS_IN_TABLE} reasons" * (len(reasons) > REASONS_IN_TABLE)
-            client.create_artifact(
+            create_listed(
+                client,
                 ArtifactCreate(
                     key=artifact_key(run.job, "quarantine"),
                     type="table",
@@ -126,10 +125,10 @@ def _show(run: Run, verdict: str, reasons: Sequence[Reason], summary: Callable[[
                     data=json.dumps(quarantine_table(reasons)),  # as Prefect's own tables
                     flow_run_id=run_id,
                     task_run_id=flow_run.task_run_id(),
-                )
+                ),
             )
         artifacts = _artifacts(client, run_id)
-        _create_with_highest_id(
+        create_listed(
             client,
             ArtifactCreate(
                 key=artifact_key(run.job, "summary"),
@@ -138,20 +137,13 @@ def _show(run: Run, verdict: str, reasons: Sequence[Reason], summary: Callable[[
                 data=summary(_links(client, run, artifacts)),
                 flow_run_id=run_id,
             ),
-            artifacts.values(),
+            is_first=True,
         )
 
 
 def _artifacts(client: SyncPrefectClient, run_id: UUID) -> dict[str | None, UUID]:
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
     return {artifact.key: artifact.id for artifact in client.read_artifacts(artifact_filter=of_run)}
-
-
-def _create_with_highest_id(client: SyncPrefectClient, artifact: ArtifactCreate, others: Collection[UUID]) -> None:
-    highest = max(others, default=UUID(int=0))
-    deadline = time.monotonic() + LONGEST_SECONDS
-    while (copy := client.create_artifact(artifact)).id < highest and time.monotonic() < deadline:
-        client.delete_artifact(copy.id)
 
 
 def quarantine_table(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
@@ -294,7 +286,7 @@ def progress_shown(run: Run) -> Iterator[Callable[[Progress], None]]:
                 return
             owner = {"flow_run_id": prefect.runtime.flow_run.id, "task_run_id": prefect.runtime.task_run.id}
             key = artifact_key(run.job, "progress")
-            artifact_id = client.create_artifact(ArtifactCreate(key=key, type="progress", **owner, **content)).id
+            artifact_id = create_listed(client, ArtifactCreate(key=key, type="progress", **owner, **content))
 
         yield show
 

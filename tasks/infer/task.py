@@ -10,12 +10,13 @@ import numpy as np
 import prefect.runtime
 import pyarrow as pa
 from prefect import get_run_logger, task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from overnight.tasks.artifacts import artifact_key, dispensable, markdown_table
+from overnight.tasks.artifacts import artifact_key, create_listed, dispensable, markdown_table
 from overnight.tasks.engine.passing_on import LARGEST_BLOCK_BYTES, PartSize, passed_on
 from overnight.tasks.engine.stream import Sampled, Stager, Stream, Streamed
 from overnight.tasks.errors import explain
@@ -289,17 +290,16 @@ def _show_preview(run: Run, sample: pa.Table, behind: pa.Table | None) -> None:
     description = f"Rows of {run.job}/{run.partition}"
     if behind is not None:
         description += ", with the models' results"
-    create_markdown_artifact(
-        key=artifact_key(run.job, "preview"),
-        description=description,
-        markdown=markdown(predictions_beside_inputs(sample, behind)),
-    )
+    _create_page(run, "preview", description, markdown(predictions_beside_inputs(sample, behind)))
 
 
 @dispensable()
 def _describe(run: Run, explained: dict[str, Any]) -> None:
-    create_markdown_artifact(
-        key=artifact_key(run.job, "plan"),
-        description=f"How {run.job}/{run.partition} is run, and why",
-        markdown=markdown_table(explained),
-    )
+    _create_page(run, "plan", f"How {run.job}/{run.partition} is run, and why", markdown_table(explained))
+
+
+def _create_page(run: Run, name: str, description: str, text: str) -> None:
+    owner = {"flow_run_id": prefect.runtime.flow_run.id, "task_run_id": prefect.runtime.task_run.id}
+    key = artifact_key(run.job, name)
+    with get_client(sync_client=True) as client:
+        create_listed(client, ArtifactCreate(key=key, type="markdown", description=description, data=text, **owner))

@@ -26,7 +26,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
     monkeypatch.delenv(fork_server.ADDRESS, raising=False)
     with fork_server.started():
         address = os.environ[fork_server.ADDRESS]
-        [process] = [child for child in psutil.Process().children() if address in child.cmdline()]
+        alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+        [process] = [child for child in alive if address in child.cmdline()]
         yield process
 
 
