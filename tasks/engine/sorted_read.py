@@ -1,4 +1,4 @@
-"""A read whose rows are sorted, some at a time, so that rows with a common beginning or length stand together."""
+"""A read whose rows are sorted, some at a time, so that rows with a common beginning or length follow one another."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
