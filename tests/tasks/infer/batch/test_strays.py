@@ -69,3 +69,11 @@ def test_a_second_batch_without_a_label_is_counted(tmp_path: Path) -> None:
         record = current.run()
         assert len(server.batches) == 4
         assert (record["charged"], record["repeated"]) == (sum(server.charged.values()), 10)
+
+
+def test_a_batch_that_charged_and_shows_no_result_counts_as_that_of_a_create_without_an_answer(tmp_path: Path) -> None:
+    with batch_server("anthropic") as server:
+        server.faults = {0: {"create_503", "no_files"}}
+        record = filling(server.url, tmp_path, server_clock(server.url), dialect="anthropic").run()
+        assert record["charged"] == sum(server.charged.values()) == ROWS + 10
+        assert (record["repeated"], record["left"]) == (10, 0)
