@@ -14,6 +14,7 @@ from overnight.tasks.infer.kinds import Predictor
 from overnight.tasks.preprocess.kinds import PreprocessStep
 from overnight.tasks.rows.blocks import IDENTITY
 from overnight.tasks.rows.column_effect import ColumnEffect, in_use
+from overnight.tasks.rows.expressions.parser import Expression
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def column_problems(job: Job, found: Sequence[str] | None = None) -> list[str]:
     media = frozenset(job.source.media_columns())
     columns = Known(tuple(dict.fromkeys(names)), () if own is not None else ("",), media=media)
     lines: list[str] = []
+    if job.shuffle.kind == "sorted":
+        lines += _problems(columns, "shuffle.by", ColumnEffect(reads_in_sql=Expression(job.shuffle.by).required))
     for label, entry in _entries(job):
         effect = entry.column_effect()
         lines += _problems(columns, label, effect)

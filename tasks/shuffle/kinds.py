@@ -4,6 +4,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows
+from overnight.tasks.shuffle.order import NoShuffle, ShuffleBlocks, ShuffleFiles, ShuffleRows, Sorted
 
-Shuffle = Annotated[NoShuffle | ShuffleFiles | ShuffleBlocks | ShuffleRows, Field(discriminator="kind")]
+Shuffle = Annotated[NoShuffle | ShuffleFiles | ShuffleBlocks | ShuffleRows | Sorted, Field(discriminator="kind")]

@@ -3,7 +3,7 @@
 `files` moves whole files, and keeps the units of a file together. `blocks` moves runs of consecutive units with about
 the same number of bytes. So a file or a block is still read from beginning to end. `rows` moves whole files and then
 mixes all rows. To mix them, it must wait for every row of the partition, and it spills rows to disk. If each unit is
-one row, `rows` is the same as `files`.
+one row, `rows` is the same as `files`. `sorted` keeps the order of the listing, and sorts the rows that a task reads.
 """
 
 from typing import Annotated, Literal
@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from overnight.tasks.config.settings import Leaf
+from overnight.tasks.config.settings import AdjustableText, Leaf
+from overnight.tasks.rows.expressions.parser import Expression
 from overnight.tasks.state.read_plan import pack
 
 
@@ -65,6 +66,27 @@ class ShuffleRows(ShuffleFiles):
     """Reads files in random order and mixes all rows."""
 
     kind: Literal["rows"] = "rows"  # type: ignore[assignment]
+
+
+class Sorted(Leaf):
+    """Reads in the order of the listing, and sorts the rows that a task reads, about 64 MiB at a time."""
+
+    kind: Literal["sorted"] = "sorted"
+    by: Annotated[
+        AdjustableText,
+        Field(
+            min_length=1,
+            description="A column of the source, or an expression in DuckDB's SQL over its columns. Rows without a "
+            "value come last.",
+            examples=["category", "length(text)"],
+        ),
+    ]
+
+    @field_validator("by")
+    @classmethod
+    def _parse(cls, by: str) -> str:
+        Expression(by)
+        return by
 
 
 def _permute_groups(groups: np.ndarray, seed: int) -> np.ndarray:

@@ -7,9 +7,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from overnight.tasks.engine.sorted_read import SortedRead
 from overnight.tasks.engine.stream import Stream
 from overnight.tasks.shuffle.kinds import Shuffle
-from overnight.tasks.shuffle.order import NoShuffle, ShuffleRows
+from overnight.tasks.shuffle.order import NoShuffle, ShuffleRows, Sorted
 from overnight.tasks.state.run import Run
 
 
@@ -19,6 +20,10 @@ def shuffle(run: Run, shuffle: Shuffle, stream: Stream) -> State[Stream]:
 
     Return the stream, with which later attempts write the same order. It has a seed if the rows within units are mixed.
     """
+    if isinstance(shuffle, Sorted):
+        stream = replace(stream, read=SortedRead(stream.read, shuffle.by))
+        stream.plan_read(run)
+        return Completed(message=f"rows that are read together are sorted by {shuffle.by}", data=stream)
     if not isinstance(shuffle, NoShuffle):
         stream = replace(stream, order=shuffle)
     one_row_each = stream.plan_read(run)

@@ -81,6 +81,27 @@ def test_two_prompts_of_the_same_weights_have_one_engine(tmp_path: Path, run_job
 
 
 @pytest.mark.slow
+def test_two_prompts_share_the_workers_that_loaded_their_weights(tmp_path: Path, run_job: RunJob) -> None:
+    texts, model = write_texts(tmp_path, 40), chat_model(tmp_path / "model")
+    asks = {"kind": "chat", "model": str(model)}
+    models: list[dict[str, Any]] = [
+        {**asks, "name": "first", "user": "{text}", "max_new_tokens": 8, "by_row": {"max_new_tokens": "n"}},
+        {"kind": "derive_columns", "columns": {"question": "'the ' || first_generated_text"}},
+        {**asks, "name": "second", "user": "{question}", "max_new_tokens": 4, "where": "n % 2 = 0"},
+    ]
+    job = jobs.job(tmp_path, source=parquet(tmp_path), inference=models, checks={"max_quarantined": 0.1})
+    receipt = run_job(job | {"shuffle": {"kind": "sorted", "by": "-n"}})
+    assert_settled(receipt, written=39)
+    assert [row["row_id"] for row in quarantine(tmp_path / "out", "all")] == ["a.parquet#0"], "a limit of 0 tokens"
+    alone = pipeline("text-generation", str(model))
+    rows = published(receipt, tmp_path / "out").sort_by("n").to_pylist()
+    for row in rows[:8]:
+        assert row["first_generated_text"] == answer(alone, row["n"], ("user", texts[row["n"]]))
+        expected = None if row["n"] % 2 else answer(alone, 4, ("user", row["question"]))
+        assert row["second_generated_text"] == expected
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # vLLM starts twice, for the trial and for the stream, in a minute each on two cores
 @pytest.mark.skipif("OVERNIGHT_VLLM_PYTHON" not in os.environ, reason="needs an environment with vLLM")
 def test_vllm_answers_every_row_of_a_job(tmp_path: Path, run_job: RunJob) -> None:

@@ -211,7 +211,7 @@ class Filling:
             self._cancel(part)
         elif self.is_late and self.clock.now() >= part.cancelled_at + CANCEL_SECONDS:
             self.records.warn(f"batch: {batch.id} does not end; up to {part.rows:,} requests of it may be paid twice")
-            self.records.leave(part, part.rows)
+            self.records.end(part)
 
     def _is_missed_for_long(self, part: Part) -> bool:
         """Return True at the end of `SEARCH_SECONDS`: a provider may show a batch and its results late."""
@@ -260,12 +260,11 @@ class Filling:
             rest = self.records.parts.seal_rest(part, missing, tries)
             self.items[rest.name] = rest
             part.rest = rest.name
-            missing = set()
-        self.records.leave(part, len(missing) + len(results.refused))
+        self.records.end(part)
 
     def _has_ended_late(self, part: Part) -> bool:
         if self.is_late:
-            self.records.leave(part, part.rows)
+            self.records.end(part)
         return self.is_late
 
     def _has_room(self, part: Part) -> bool:

@@ -52,7 +52,6 @@ class Part:
     cancelled_at: float = 0.0
     missed_at: float = 0.0  # the provider did not show the batch, or all its results
     not_before: float = 0.0  # the provider had no room for it
-    left: int = 0  # rows that the stream requests
     rest: str = ""  # the part with its rows that go into another batch
     batches: list[dict[str, Any]] = field(default_factory=list)  # that have ended, as the receipt has them
 

@@ -39,9 +39,9 @@ class Records:
         self.guard()  # a later run may have written the record since
         self.parts.save(part)
 
-    def leave(self, part: Part, rows: int) -> None:
-        """End a part, and leave `rows` of its rows to the stream."""
-        part.state, part.left = states.DONE, rows
+    def end(self, part: Part) -> None:
+        """End a part. Its rows without an answer are left to the stream."""
+        part.state = states.DONE
         self.save(part)
 
     def keys(self, part: Part) -> set[str]:
@@ -71,18 +71,22 @@ class Records:
         return ids
 
     def written(self, dialect: str) -> dict[str, Any]:
-        """Write what the batches did and cost: `repeated` counts requests that were charged without a new answer."""
+        """Write what the batches did and cost: `repeated` counts requests that were charged without a new answer.
+
+        `left` counts the rows that the stream requests.
+        """
         parts = [self.items[name] for name in sorted(self.items)]
         batches = [batch for part in parts for batch in part.batches]
         charged = sum(batch["charged"] for batch in batches)
+        requests = sum(part.rows for part in parts if "." not in part.name)
         answered = self.collection.count_answers()
         record = {
             "dialect": dialect,
-            "requests": sum(part.rows for part in parts if "." not in part.name),
+            "requests": requests,
             "answered": answered,
             "charged": charged,
             "repeated": charged - answered,
-            "left": sum(part.left for part in parts),
+            "left": requests - answered,
             "batches": batches,
         }
         write_json(self.parts.folder / "record.json", record)

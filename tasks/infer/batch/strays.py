@@ -58,12 +58,13 @@ class Strays:
                     self._collect(part, batch)
 
     def _has_rows_of(self, batch: Batch, part: Part) -> bool:
+        """Return True if the batch has rows of the part. One that charged, without a result to read, counts as such."""
         with contextlib.suppress(Gone):
             for results in batch.results:
                 for result in self.provider.results(results):
                     if result:
                         return result.key in self.records.keys(part)
-        return False
+        return bool(batch.completed)
 
     def _strays_of(self, part: Part) -> list[Batch]:
         since, end = self.records.parts.sealed_at(), self.clock.now() + CANCEL_SECONDS

@@ -21,6 +21,7 @@ from overnight.tasks.infer.chat.answer import Answer, begins_reasoning
 from overnight.tasks.infer.chat.grammar import LIBRARY, Grammar, of_schema
 from overnight.tasks.infer.chat.label_scores import of_log_probabilities
 from overnight.tasks.infer.chat.messages import Message
+from overnight.tasks.infer.chat.row_settings import rows_by_settings
 from overnight.tasks.infer.chat.settings import ChatSettings, ChatTemplateKwargs, TopK
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.huggingface.generation import Generated, Generation, Sampling
@@ -57,6 +58,15 @@ class LocalChat(GeneratingModel, ChatSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _rows_have_one_model(self) -> "LocalChat":
+        if self.by_row.model:
+            raise ValueError(
+                f"by_row: expected no model, found {self.by_row.model}: a worker of kind: {self.kind} loads one "
+                "model, without LoRA adapters. Use kind: vllm with by_row_models, or an entry with where for each model"
+            )
+        return self
+
     def grammar(self) -> Grammar | None:
         """Return the grammar of the texts that the model may write, or None for all texts."""
         if self.answer:
@@ -83,11 +93,13 @@ class LocalChat(GeneratingModel, ChatSettings):
         generation = Generation(checkpoint, tokenizer, model, self.max_new_tokens, self.grammar(), self.logprobs)
         choices = list((self.answer and self.answer.choices) or ()) if self.label_scores else []
         labels = [generation.tokens_of(checkpoint, choice) for choice in choices]
-        sampling = Sampling(self.temperature, self.seed, self.top_p, self.top_k)
         # `generate` takes the first two of every model, also if its forward names others, as that of xLSTM
         arguments = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
 
-        def predict(batch: Batch) -> Outcome:
+        def answers_of(batch: Batch, own: Mapping[str, Any]) -> list[Answer]:
+            """Return the answers of rows that have the settings `own`."""
+            chat = self.model_copy(update={**own})
+            limited = generation.limited(chat.max_new_tokens) if own else generation
             conversations = self.conversations(batch)
             prompts = self._prompts(processor, list(map(self.shown, conversations)))
             inputs = {}
@@ -95,15 +107,26 @@ class LocalChat(GeneratingModel, ChatSettings):
                 if name in arguments:
                     dtype = model.dtype if tensor.is_floating_point() else tensor.dtype
                     inputs[name] = tensor.to(device, dtype)
+            sampling = Sampling(chat.temperature, chat.seed, chat.top_p, chat.top_k)
             noises = sampling.noises(batch, prompts, device, self.num_return_sequences)
-            rows = generation.run(inputs, noises)
+            rows = limited.run(inputs, noises)
             lengths = inputs["attention_mask"].sum(1).tolist()
             answers = list(map(partial(_answer, generation), rows, lengths, prompts))
             if labels:
                 logs = generation.scores(inputs, labels)
                 scores = map(partial(of_log_probabilities, choices), logs)
                 answers = list(map(_with_scores, answers, scores))
-            return self.outcome(answers)
+            return answers
+
+        def predict(batch: Batch) -> Outcome:
+            if not self.by_row.columns():
+                return self.outcome(answers_of(batch, {}))
+            rows_of, errors = rows_by_settings(self.by_row, batch, type(self))
+            answers: dict[int, Answer | Exception] = dict(errors)
+            for settings, rows in rows_of.items():
+                part = {name: column[rows] for name, column in batch.items()}
+                answers |= zip(rows, answers_of(part, dict(settings)), strict=True)
+            return self.outcome([answers[row] for row in range(len(answers))])
 
         return predict
 

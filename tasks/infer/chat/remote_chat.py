@@ -7,8 +7,6 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import numpy as np
-import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from overnight.tasks.config.settings import AdjustableFlag
@@ -20,10 +18,10 @@ from overnight.tasks.infer.chat.gemini_content import CONFIG
 from overnight.tasks.infer.chat.label_scores import MOST_TOP_LOGPROBS, refuse_ambiguous
 from overnight.tasks.infer.chat.media import as_sent
 from overnight.tasks.infer.chat.messages import MEDIA, Message, parts_of
-from overnight.tasks.infer.chat.prompts import as_objects, fixed_text_after_columns
+from overnight.tasks.infer.chat.prompts import fixed_text_after_columns
 from overnight.tasks.infer.chat.repairs import repaired
 from overnight.tasks.infer.chat.request_fields import FAMILIES, RequestFields, strict_problem
-from overnight.tasks.infer.chat.row_settings import MODEL, ByRow, values_of_row
+from overnight.tasks.infer.chat.row_settings import MODEL, values_of_row
 from overnight.tasks.infer.chat.settings import ChatSettings, ReasoningSettings, answer_schema
 from overnight.tasks.infer.endpoint.client import Body
 from overnight.tasks.infer.endpoint.concurrent_requests import ConcurrentRequests
@@ -59,13 +57,6 @@ class RemoteChat(RemoteModel, ChatSettings):
             description="The most pixels of an image's longer side: larger ones are scaled down before they are sent."
         ),
     ] = None
-    by_row: Annotated[
-        ByRow,
-        Field(
-            description="Settings that each row has in a column; a row without a value has the job's.",
-            examples=[{"temperature": "t", "max_new_tokens": "limit"}],
-        ),
-    ] = ByRow()
     by_row_models: Annotated[
         list[str], Field(description="The names that the column of model in by_row may have, such as LoRA adapters.")
     ] = []
@@ -141,8 +132,7 @@ class RemoteChat(RemoteModel, ChatSettings):
         return self
 
     def draws(self) -> bool:
-        is_set = self.by_row.temperature is not None
-        return super().draws() or is_set or "temperature" in self.extra_body
+        return super().draws() or "temperature" in self.extra_body
 
     def is_random(self) -> bool:
         return self.draws()  # a server need not respect a seed
@@ -152,14 +142,6 @@ class RemoteChat(RemoteModel, ChatSettings):
 
     def most_answer_tokens(self) -> int:
         return self.max_new_tokens * self.num_return_sequences
-
-    def media_columns(self) -> list[str]:
-        return [*super().media_columns(), *self.by_row.columns().values()]
-
-    def given(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
-        if name in self.by_row.columns().values() and name not in self.prompt_columns():
-            return as_objects(column)
-        return super().given(name, column)
 
     def request_fields(self) -> RequestFields:
         """Return the names of the fields that the server takes."""

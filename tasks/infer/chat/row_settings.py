@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from overnight.tasks.config.settings import AdjustableText, Settings
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.chat.messages import is_missing
+from overnight.tasks.infer.predictor import Batch
 
 MODEL = "model"
 Column = Annotated[AdjustableText | None, Field(min_length=1)]
@@ -44,6 +45,23 @@ def values_of_row(
         else:
             own[setting] = _number(value, column, setting, settings)
     return own
+
+
+def rows_by_settings(
+    by_row: ByRow, batch: Batch, settings: type[BaseModel]
+) -> tuple[dict[tuple[tuple[str, Any], ...], list[int]], dict[int, RowError]]:
+    """Return the numbers of a batch's rows by the settings that they have, and the errors of rows with wrong values."""
+    rows: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+    errors: dict[int, RowError] = {}
+    for row in range(len(batch["row_id"])):
+        values = {column: batch[column][row] for column in by_row.columns().values()}
+        try:
+            own = values_of_row(by_row, (), values, settings)
+        except RowError as error:
+            errors[row] = error
+        else:
+            rows.setdefault(tuple(own.items()), []).append(row)
+    return rows, errors
 
 
 def _model(value: Any, column: str, models: Sequence[str]) -> str:

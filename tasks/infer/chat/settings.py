@@ -34,6 +34,7 @@ from overnight.tasks.infer.chat.messages import (
     text_columns,
 )
 from overnight.tasks.infer.chat.prompts import as_objects, as_texts
+from overnight.tasks.infer.chat.row_settings import ByRow
 from overnight.tasks.infer.predictor import Batch, Predictor
 from overnight.tasks.rows.result import Outcome
 
@@ -114,6 +115,13 @@ class ChatSettings(Predictor):
         Field(gt=0, le=1, description="Draws only from the likeliest tokens that together have this probability."),
     ] = 1
     seed: Seed = 0
+    by_row: Annotated[
+        ByRow,
+        Field(
+            description="Settings that each row has in a column; a row without a value has the job's.",
+            examples=[{"temperature": "t", "max_new_tokens": "limit"}],
+        ),
+    ] = ByRow()
     num_return_sequences: NumberOfTexts = 1
     output_schema: Annotated[
         Schema | None,
@@ -211,7 +219,7 @@ class ChatSettings(Predictor):
 
     def draws(self) -> bool:
         """Return True if the tokens of an answer are drawn at random."""
-        return self.temperature > 0
+        return self.temperature > 0 or self.by_row.temperature is not None
 
     def inputs(self) -> list[str]:
         return list(dict.fromkeys([*self.prompt_columns(), *self.media_columns(), "row_id"]))
@@ -220,8 +228,8 @@ class ChatSettings(Predictor):
         return [*text_columns(self.system, "system"), *text_columns(self.user_content(), "user")]
 
     def media_columns(self) -> list[str]:
-        """Return the columns that are read as they are: images, sounds and conversations."""
-        columns = [*media_columns(self.system), *media_columns(self.user_content())]
+        """Return the columns that are read as they are: images, sounds, conversations, and the settings of rows."""
+        columns = [*media_columns(self.system), *media_columns(self.user_content()), *self.by_row.columns().values()]
         return [*columns, self.messages] if self.messages else columns
 
     def user_content(self) -> Content | None:
@@ -236,6 +244,8 @@ class ChatSettings(Predictor):
             return as_objects(column)
         if name in self.prompt_columns():
             return as_texts(column, name)
+        if name in self.by_row.columns().values():
+            return as_objects(column)
         return super().given(name, column)
 
     def conversations(self, batch: Batch) -> list[list[Message]]:

@@ -5,6 +5,7 @@ Random tokens belong to a row: the same row draws the same text, in any batch.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -67,13 +68,26 @@ class Generation:
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if context and context <= max_new_tokens:
             raise checkpoint.unusable(f"max_new_tokens: {max_new_tokens} fills its whole context of {context} tokens")
-        self._longest_prompt = context
+        self._context = self._longest_prompt = context
         if context and not self.is_encoder_decoder:
             self._longest_prompt = context - max_new_tokens
         self._logprobs, self._constraint = logprobs, None
         if grammar:
             vocabulary = model.config.get_text_config().vocab_size
             self._constraint = Constraint(checkpoint, tokenizer, grammar, vocabulary, self._ends - {None})
+
+    def limited(self, max_new_tokens: int) -> "Generation":
+        """Return this generation with another limit. Raise `RowError` if that leaves no room for a prompt."""
+        if self._context and self._context <= max_new_tokens:
+            raise RowError(
+                f"max_new_tokens: expected less than the model's context of {self._context} tokens, "
+                f"found {max_new_tokens}."
+            )
+        limited = copy(self)
+        limited._max_new_tokens = max_new_tokens
+        if self._context and not self.is_encoder_decoder:
+            limited._longest_prompt = self._context - max_new_tokens
+        return limited
 
     def run(
         self, inputs: dict[str, Any], noises: "Sequence[GumbelNoise | None]", num_beams: int = 1, best: int = 1

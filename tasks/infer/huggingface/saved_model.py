@@ -1,6 +1,7 @@
 """The settings of models that transformers saved, and what models of the same use have in common."""
 
 import tempfile
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.infer.chat.settings import NumberOfTexts, Reasoning, Seed, Temperature
+from overnight.tasks.infer.devices import Reservation
 from overnight.tasks.infer.huggingface import model_location
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint, Dtype, Model
 from overnight.tasks.infer.predictor import Predictor, TorchPredictor
@@ -16,6 +18,12 @@ from overnight.tasks.infer.predictor import Predictor, TorchPredictor
 if TYPE_CHECKING:
     import torch
 
+# Loaded models of this process that a worker uses, by `GeneratingModel.weights` and the versions of the files.
+_models: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+OF_THE_WEIGHTS = {
+    *(*Reservation.model_fields, "placement"),
+    *("kind", "model", "revision", "trust_remote_code", "dtype", "exact_float32", "device_map", "max_memory"),
+}
 _folders: list[tempfile.TemporaryDirectory] = []  # of loaded models; the process removes them at its end
 
 
@@ -149,25 +157,46 @@ class GeneratingModel(PretrainedPredictor):
     def libraries(self) -> tuple[str, ...]:
         return ("accelerate",) if self.device_map else ()
 
+    def weights(self) -> str:
+        """Return all settings of the loaded weights and their worker, as JSON."""
+        return self.model_dump_json(include=OF_THE_WEIGHTS)
+
+    def serves(self, later: Predictor) -> bool:
+        return isinstance(later, GeneratingModel) and later.weights() == self.weights()
+
     def load_on_devices(self, checkpoint: Checkpoint, auto_class: Any) -> tuple[Any, "torch.device"]:
-        """Load the model onto its devices. Return it in evaluation mode, and the device for its inputs."""
+        """Return the model on its devices, in evaluation mode, and the device for its inputs.
+
+        An earlier model of this process may have loaded the same weights.
+        """
         device = self.torch_device()
+        key = f"{self.weights()} {sorted(self.pins.items())}"
+        model = _models.get(key)
+        if model is None and self.device_map is None:
+            model = checkpoint.weights(auto_class, self.dtype)[0].to(device)
+        elif model is None:
+            model = _spread(self, checkpoint, auto_class)
+        _models[key] = model
         if self.device_map is None:
-            model, _ = checkpoint.weights(auto_class, self.dtype)
-            return model.to(device), device
-        require_extra("accelerate", f"model {checkpoint.written}: device_map", "infer")
+            return model, device
         import torch
 
-        folder = tempfile.TemporaryDirectory(prefix="overnight-offload-")  # for the parts on the disk
-        _folders.append(folder)
-        model, _ = checkpoint.weights(
-            auto_class,
-            self.dtype,
-            device_map=self.device_map,
-            max_memory=self.max_memory,
-            offload_folder=folder.name,
-        )
         # the part that gets the tokens computes on the device of its hook, if its weights are offloaded
         hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
         device = getattr(hook, "execution_device", None)
         return model, model.device if device is None else torch.device(device)
+
+
+def _spread(settings: GeneratingModel, checkpoint: Checkpoint, auto_class: Any) -> Any:
+    """Return the model, spread over the devices of `device_map`."""
+    require_extra("accelerate", f"model {checkpoint.written}: device_map", "infer")
+    folder = tempfile.TemporaryDirectory(prefix="overnight-offload-")  # for the parts on the disk
+    _folders.append(folder)
+    model, _ = checkpoint.weights(
+        auto_class,
+        settings.dtype,
+        device_map=settings.device_map,
+        max_memory=settings.max_memory,
+        offload_folder=folder.name,
+    )
+    return model

@@ -42,7 +42,7 @@ FILE = __file__  # a file that is there; the libraries are missing before anythi
 
 
 def shard(_: Path) -> None:
-    settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", max_memory=None, dtype=None)
+    settings: Any = SimpleNamespace(torch_device=lambda: "cpu", device_map="auto", weights=str, pins={})
     GeneratingModel.load_on_devices(settings, SimpleNamespace(written="some/model"), None)  # type: ignore[arg-type]
 
 

@@ -4,16 +4,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from overnight.tasks.engine.segment import Segment, SegmentWorker
 from overnight.tasks.errors import ContractError
+from overnight.tasks.infer.chat.row_settings import ByRow
 from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.models.chat import Chat
 from overnight.tasks.infer.models.vllm import VLLM
+from overnight.tasks.infer.predictor import Predict, Predictor, by_engine
 from overnight.tasks.infer.trial import Trial
 from overnight.tasks.infer.trial_runner import TrialProcess
 from overnight.tasks.infer.worker_process import WorkerProcess
@@ -71,6 +76,41 @@ def test_the_first_worker_with_the_place_of_the_trial_does_not_load_the_model_ag
     begun.end()
 
 
+def tried_and_run(models: Sequence[Predictor], run: Run) -> list[pa.Table]:
+    """Try the models in one process, which becomes their worker, and return what that makes of the sample."""
+    links = [Link(model, f"{model.name}_", shares_engine=model is not models[0]) for model in models]
+    trying, sample = TrialProcess(links[0], run, POOL), SAMPLE
+    for link in links:
+        trial = trying.on(sample, link)
+        assert isinstance(trial, Trial)
+        assert "generated_text" in trial.columns.names
+        sample = trial.behind
+    return list(WorkerProcess(Segment(tuple(links)), run, trying.release())(SAMPLE))
+
+
+def test_two_prompts_of_the_weights_in_a_worker_give_what_each_gives_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = supervisor.Supervisor()
+    monkeypatch.setattr(supervisor, "ask", lambda run, question, *arguments: question(state, *arguments))
+    settings = {"model": str(chat_model(tmp_path / "model")), "max_new_tokens": 5}
+    first = Chat(name="first", user="{x} b", by_row={"max_new_tokens": "x"}, **settings)
+    second = Chat(name="second", user="{first_generated_text} b", where="x > 2", **settings)
+    assert [len(group) for group in by_engine([first, second])] == [2]
+    [answers] = tried_and_run([first, second], run)
+    rows = answers.to_pylist()
+    assert rows[0]["__error_message"].startswith("x: expected a value for max_new_tokens, found '0'")
+    alone = first.model_copy(update={"max_new_tokens": 4, "by_row": ByRow()}).load()
+    assert rows[4]["first_generated_text"] == alone_answer(alone, rows[4])
+    assert rows[4]["second_generated_text"] == alone_answer(second.load(), rows[4])
+    assert (rows[2]["first_generated_text"] is None, rows[2]["second_generated_text"]) == (False, None)
+
+
+def alone_answer(predict: Predict, row: dict[str, Any]) -> str:
+    outcome: Any = predict({name: np.array([value], object) for name, value in row.items()})
+    return str(outcome.columns["generated_text"][0])
+
+
 def test_models_of_one_engine_are_tried_in_one_process_which_becomes_their_worker(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,15 +121,7 @@ def test_models_of_one_engine_are_tried_in_one_process_which_becomes_their_worke
     settings = {"model": str(chat_model(tmp_path / "model")), "python": str(interpreter_in(tmp_path))}
     prompts = {"forth": "{x} b", "back": "{forth_generated_text}"}
     models = [VLLM(name=name, user=user, **settings) for name, user in prompts.items()]
-    links = [Link(model, f"{model.name}_", shares_engine=model is models[1]) for model in models]
-    trying, sample = TrialProcess(links[0], run, POOL), SAMPLE
-    for link in links:
-        trial = trying.on(sample, link)
-        assert isinstance(trial, Trial)
-        assert "generated_text" in trial.columns.names
-        sample = trial.behind
-    worker = WorkerProcess(Segment(tuple(links)), run, trying.release())
-    [answers] = worker(SAMPLE)
+    [answers] = tried_and_run(models, run)
     assert answers["back_generated_text"].to_pylist() == [f"{x} b" for x in SAMPLE["x"].to_pylist()]
     assert len(starts_in(tmp_path)) == 1
     [(name, counters)] = state.snapshot(run.attempt).engines.items()

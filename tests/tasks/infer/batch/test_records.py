@@ -18,11 +18,11 @@ def test_the_record_counts_what_was_charged_without_an_answer(tmp_path: Path) ->
     records.warn = sentences.append
     part = records.items["00000"]
     records.note(part, records.forgotten("batch-1", part), Collected())
-    records.leave(part, 10)
+    records.end(part)
     assert records.batch_ids() == {"", "batch-1"}
     record = records.written("openai")
     assert (record["requests"], record["answered"], record["charged"], record["repeated"]) == (ROWS, 0, 10, 10)
-    assert record["left"] == 10
+    assert record["left"] == ROWS
     assert sentences[0] == "batch: the provider has no batch batch-1 any more; its 10 requests may be paid"
     assert sentences[-1] == "batch: 10 of 10 requests were charged without a new answer"
 
@@ -35,7 +35,7 @@ def test_a_part_is_saved_only_by_the_run_that_holds_the_partition(tmp_path: Path
 
     records.guard = refuse
     with pytest.raises(RuntimeError):
-        records.leave(records.items["00000"], 0)
+        records.end(records.items["00000"])
     assert records.parts.all()[0].state == "sealed"
 
 

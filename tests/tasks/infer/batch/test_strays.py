@@ -29,6 +29,16 @@ def test_a_second_batch_of_a_part_is_ended_and_counted(server: BatchServer, tmp_
     assert record["repeated"] == record["charged"] - ROWS > 0
 
 
+def test_rows_that_only_a_second_batch_answered_are_not_left(server: BatchServer, tmp_path: Path) -> None:
+    server.faults = {0: {"create_dropped", "list_late"}, 3: {"content_gone"}}
+    current = filling(server.url, tmp_path, server_clock(server.url), then="online")
+    current.turn()
+    server.batches["batch-00000"].created_at += 400  # visible 520 s after its create
+    server.offset += 301
+    record = current.run()
+    assert (record["answered"], record["left"], record["repeated"]) == (ROWS, 0, 10)
+
+
 def test_a_batch_without_a_label_is_found_by_its_number_of_rows_and_its_results(tmp_path: Path) -> None:
     with batch_server("anthropic") as server:
         clock = server_clock(server.url)
@@ -59,3 +69,11 @@ def test_a_second_batch_without_a_label_is_counted(tmp_path: Path) -> None:
         record = current.run()
         assert len(server.batches) == 4
         assert (record["charged"], record["repeated"]) == (sum(server.charged.values()), 10)
+
+
+def test_a_batch_that_charged_and_shows_no_result_counts_as_that_of_a_create_without_an_answer(tmp_path: Path) -> None:
+    with batch_server("anthropic") as server:
+        server.faults = {0: {"create_503", "no_files"}}
+        record = filling(server.url, tmp_path, server_clock(server.url), dialect="anthropic").run()
+        assert record["charged"] == sum(server.charged.values()) == ROWS + 10
+        assert (record["repeated"], record["left"]) == (10, 0)

@@ -1,5 +1,6 @@
 """Chat completion: what the suite of models does not hold, such as random answers, schemas and refused templates."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from transformers import AutoModelForCausalLM
 from overnight.tasks.errors import JobError, RowError
 from overnight.tasks.infer.chat.answer import Answer
 from overnight.tasks.infer.models.chat import Chat
+from overnight.tasks.infer.models.text_generation import TextGeneration
+from overnight.tasks.infer.predictor import by_engine
 from tests.tasks.infer.chat_models import TEMPLATE, chat_model, some_words
 from tests.tasks.infer.chat_server import MOOD
 
@@ -145,3 +148,54 @@ def test_a_conversation_that_the_template_refuses_costs_its_row(tmp_path: Path) 
     turns = [{"role": "assistant", "content": "cat"}]
     with pytest.raises(RowError, match="chat: the model's chat template refuses the messages: the user is first"):
         predict({"chat": np.array([json.dumps(turns)], object), "row_id": np.array(["r0"], object)})
+
+
+def test_each_row_has_its_own_settings_and_answers_as_if_they_were_the_jobs(model: Path) -> None:
+    rows = [{}, {"temperature": 1.0}, {"max_new_tokens": 3}, {"temperature": 1.0, "seed": 5}, {"top_p": 0.2}] * 2
+    names = ("temperature", "max_new_tokens", "seed", "top_p")
+    batch = {name: np.array([row.get(name) for row in rows], object) for name in names}
+    batch["max_new_tokens"][-1] = 0
+    texts = [*TEXTS, TEXTS[0]]
+    batch |= {"text": np.array(texts, object), "row_id": np.array([f"r{row}" for row in range(10)], object)}
+    outcome = chat(model, by_row={name: name for name in names}).load()(batch)
+    answers = column(outcome)
+    for row, own in list(enumerate(rows))[:9]:
+        assert answers[row] == column(run(model, texts, **own))[row], own
+    assert column(outcome, "completion_tokens")[2] <= 3
+    [error] = [str(outcome.failed[9])]
+    assert error.startswith("max_new_tokens: expected a value for max_new_tokens, found 0")
+
+
+def test_a_row_whose_limit_leaves_no_room_for_its_prompt_fails_by_itself(model: Path) -> None:
+    predict = chat(model, by_row={"max_new_tokens": "limit"}).load()
+    batch = {"text": TEXTS[:1], "row_id": ["r0"], "limit": [10**6]}
+    with pytest.raises(RowError, match="expected less than the model's context of"):
+        predict({name: np.array(values, object) for name, values in batch.items()})
+
+
+def test_a_row_has_no_model_of_its_own_because_a_worker_loads_one(model: Path) -> None:
+    with pytest.raises(ValueError, match=r"by_row: expected no model, found adapter: a worker of kind: chat"):
+        chat(model, by_row={"model": "adapter"})
+
+
+def test_two_prompts_of_the_same_weights_load_them_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads, plain = [], AutoModelForCausalLM.from_pretrained
+
+    def counted(*arguments: Any, **settings: Any) -> Any:
+        loads.append(settings["dtype"])
+        return plain(*arguments, **settings)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", counted)
+    one, two = chat(model, name="one", temperature=1.0), chat(model, name="two", user="{text}", max_new_tokens=4)
+    others = [chat(model, dtype="bfloat16"), chat(model, workers=1), chat(model.parent)]
+    others.append(TextGeneration(model=str(model), text_column="text"))
+    assert [len(group) for group in by_engine([one, two, one, *others])] == [3, 1, 1, 1, 1]
+    batch = {"text": np.array(TEXTS, object), "row_id": np.array(TEXTS, object)}
+    first, second = one.load(), two.load()
+    apart, again = column(second(batch)), column(first(batch))
+    assert len(loads) == 1
+    del first, second
+    gc.collect()
+    assert column(two.load()(batch)) == apart
+    assert column(one.load()(batch)) == again
+    assert len(loads) == 3, "weights that no model uses are released"
