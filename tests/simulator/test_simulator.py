@@ -19,7 +19,7 @@ from tests.simulator.world import Segment
 
 ROOT = Path(__file__).parents[2]
 DISK, STORE = Case("parquet", "disk", ("run", "force", "run")), Case("parquet", "memory", ("run", "force", "run"))
-UNDO = Case("parquet", "disk", ("force", "undo"))
+UNDO, FORCED = Case("parquet", "disk", ("undo", "force", "run")), Case("parquet", "disk", ("force", "undo", "run"))
 SINGLE = ("one death", "an error", "a pause")
 
 
@@ -61,6 +61,11 @@ FINDS: dict[str, tuple[Case, str]] = {
     "drafts_stay": (STORE, "a pause"),
     "exchange_file_by_file": (DISK, "one death"),
     "never_completed": (STORE, "one death"),
+    "undone_rows_run_again": (UNDO, "one death"),
+    "forced_runs_survive_an_undo": (FORCED, "two deaths"),
+    "undo_moves": (UNDO, "one death"),
+    "keep_unfenced": (UNDO, "a pause"),
+    "records_stay": (UNDO, "one death"),
 }
 
 

@@ -1,23 +1,23 @@
 """Processes of the product on one storage and one clock, of which one works at a time: a schedule decides which.
 
-Each process has a thread for its work and one for its lease. A thread passes the turn on when it waits, when its
-process has made the operations of its segment, or when another thread of the process is due. A process that is not in
-turn is frozen: the clock goes on without it. No thread ever runs beside another one, so a schedule repeats exactly.
+Each process has a greenlet for its work and one for its lease. A greenlet passes the turn on when it waits, when its
+process has made the operations of its segment, or when another one of the process is due. A process that is not in
+turn is frozen: the clock goes on without it. All greenlets share one thread, so a schedule repeats exactly.
 """
 
 import math
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from greenlet import getcurrent, greenlet
 
 from tests.contracts.crash_points.operations import LOOKS, Dead, Faulty
 
 Fault = Literal["", "dies", "raises before", "raises after"]
 TO_THE_END = 10**9
-SECONDS_AN_OPERATION = 0.5
-TURN_SECONDS = 120.0  # of real time: a turn that lasts longer is a deadlock of the simulator
+SECONDS_AN_OPERATION = 0.25
 PASSED_THROUGH = ("MemoryFileSystem.rm",)  # of several requests, which count
 LOOKING = {*LOOKS, "open_table", "load_table", "listdir", "sleep"}
 FILES = ("os.", "directory_swap.", "LocalFileSystem.", "MemoryFileSystem.")
@@ -85,20 +85,24 @@ class Task:
     wakes_at: float = 0.0
     is_done: bool = False
     is_inside: bool = False  # an operation that another one makes is part of it
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
 class World:
     """The processes of one schedule. `seen` is called after each change of the storage."""
 
-    def __init__(self, seen: Callable[[Operation], None], sites: set[tuple[str, int]] | None = None) -> None:
-        self.now = 1_000_000.0
+    def __init__(
+        self,
+        seen: Callable[[Operation], None],
+        now: float = 1_000_000.0,
+        sites: set[tuple[str, int]] | None = None,
+    ) -> None:
+        self.now = now
         self.trace: list[Operation] = []
         self.processes: dict[str, Process] = {}
         self._seen, self._sites = seen, sites
-        self._tasks: dict[int, Task] = {}
-        self._back = threading.Semaphore(0)
-        self._threads: list[threading.Thread] = []
+        self._hub = getcurrent()  # which plays the schedule
+        self._tasks: dict[Any, Task] = {}
+        self._greenlets: dict[Task, greenlet] = {}
 
     def add(self, name: str, work: Callable[[], Any], host: str = "here") -> Process:
         process = Process(name, 1000 + len(self.processes), host, work)
@@ -113,20 +117,17 @@ class World:
         finally:
             for process in self.processes.values():
                 self._end(process)
-            for thread in self._threads:
-                thread.join()
 
     @property
     def task(self) -> Task | None:
-        """Return the task of the calling thread; None outside the simulation."""
-        return self._tasks.get(threading.get_ident())
+        """Return the task that has the turn; None outside the simulation, also in a thread of a library."""
+        return self._tasks.get(getcurrent())
 
     def start(self, process: Process, target: Callable[[], Any]) -> Task:
         task = Task(process, target, self.now)
         process.tasks.append(task)
-        thread = threading.Thread(target=self._run, args=(task,), daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._greenlets[task] = greenlet(self._run, parent=self._hub)
+        self._tasks[self._greenlets[task]] = task
         return task
 
     def wait(self, task: Task, until: float) -> None:
@@ -134,8 +135,7 @@ class World:
         if task.process.is_dead:
             raise Dead
         task.wakes_at = until
-        self._back.release()
-        task.turn.acquire()
+        self._hub.switch()
         if task.process.is_dead:
             raise Dead
 
@@ -213,12 +213,9 @@ class World:
                 self._give_turn(task)
 
     def _give_turn(self, task: Task) -> None:
-        task.turn.release()
-        assert self._back.acquire(timeout=TURN_SECONDS), f"{task.process.name} waits outside the simulated clock"
+        self._greenlets[task].switch(task)
 
     def _run(self, task: Task) -> None:
-        self._tasks[threading.get_ident()] = task
-        task.turn.acquire()
         try:
             if not task.process.is_dead:
                 outcome = task.target()
@@ -233,8 +230,7 @@ class World:
             for other in task.process.tasks:
                 if other.wakes_at == math.inf:
                     other.wakes_at = self.now
-            del self._tasks[threading.get_ident()]
-            self._back.release()
+            del self._tasks[self._greenlets.pop(task)]
 
 
 def _is_due(task: Task, now: float) -> bool:
