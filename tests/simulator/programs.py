@@ -127,7 +127,7 @@ def run_with_force(site: Site, name: str) -> Any:
 
 def run_of_then(site: Site, name: str) -> Any:
     """Publish with the settings of then, which have changed since."""
-    return _run(site, Scope(replace(site.run(), fingerprint="of then")), name)
+    return _run(site, Scope(replace(site.run(), fingerprint="then")), name)
 
 
 def retry_quarantined(site: Site, name: str) -> Any:
