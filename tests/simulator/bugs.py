@@ -10,6 +10,7 @@ import pytest
 from overnight.flows.ledger import garbage_collection
 from overnight.flows.runs import attempt
 from overnight.tasks.state import fenced, lease
+from overnight.tasks.state.garbage import removable
 from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.run import Run, read_json
 from overnight.tasks.storage.location import Location
@@ -124,8 +125,6 @@ def keep_unfenced(patch: Patch) -> None:
 
 def records_stay(patch: Patch) -> None:
     """A clean leaves the records of each generation that was published once."""
-    removable = garbage_collection.removable
-
     def of_the_others(run: Run, receipt: Any, files: Any, keep: int, idle: str, kept: Any) -> Any:
         names = [path.split("/")[-1] for path in files if path.startswith("receipts/")]
         return removable(run, receipt, files, keep, idle, {*kept, *(name.removesuffix(".json") for name in names)})

@@ -64,7 +64,7 @@ class Simulation:
     case: Case
     site: Site
     machine: Machine
-    sites: set[tuple[str, int]] | None = None
+    has_lines: bool = False
     found: list[Found] = field(default_factory=list)
     count: int = 0
     operations: Counter[str] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ class Simulation:
         self.site.rows = dict(self._first_rows)
         reader = Reader(self.site, self.site.run())
         reader.look("at first")
-        world = World(reader.saw, sites=self.sites)
+        world = World(reader.saw, has_lines=self.has_lines)
         for name, program in zip("ABC", self.case.programs, strict=False):
             self._add(world, name, program)
         self._add(world, "next", "run")
@@ -119,7 +119,7 @@ class Simulation:
 
 
 @contextlib.contextmanager
-def opened(case: Case, folder: Path, sites: set[tuple[str, int]] | None = None) -> Iterator[Simulation]:
+def opened(case: Case, folder: Path, has_lines: bool = False) -> Iterator[Simulation]:
     """Yield the simulation of a case, whose files are below the folder or in an object store in memory."""
     root = f"memory://{folder.name}/place" if case.store == "memory" else str(folder / "place")
     with Machine().patched() as machine:
@@ -127,7 +127,7 @@ def opened(case: Case, folder: Path, sites: set[tuple[str, int]] | None = None) 
         try:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(undo, "publish_earlier", site.publish_earlier)
-                yield Simulation(case, site, machine, sites)
+                yield Simulation(case, site, machine, has_lines)
         finally:
             if case.store == "memory":
                 memory = fsspec.filesystem("memory")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from tests.contracts.crash_points.operations import LOOKS, Dead, Faulty
 
@@ -22,15 +22,17 @@ PASSED_THROUGH = ("MemoryFileSystem.rm",)  # of several requests, which count
 LOOKING = {*LOOKS, "open_table", "load_table", "listdir", "sleep"}
 FILES = ("os.", "directory_swap.", "LocalFileSystem.", "MemoryFileSystem.")
 TABLE = "the table"
+PRODUCT = "/overnight/"  # in the paths of its modules
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One look at the storage, or one change of it, and the paths that it names."""
+    """One look at the storage, or one change of it, the paths that it names, and the lines of code that make it."""
 
     process: str
     name: str
     paths: tuple[str, ...]
+    lines: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def is_change(self) -> bool:
@@ -94,12 +96,12 @@ class World:
         self,
         seen: Callable[[Operation], None],
         now: float = 1_000_000.0,
-        sites: set[tuple[str, int]] | None = None,
+        has_lines: bool = False,
     ) -> None:
         self.now = now
         self.trace: list[Operation] = []
         self.processes: dict[str, Process] = {}
-        self._seen, self._sites = seen, sites
+        self._seen, self._has_lines = seen, has_lines
         self._hub = getcurrent()  # which plays the schedule
         self._tasks: dict[Any, Task] = {}
         self._greenlets: dict[Task, greenlet] = {}
@@ -146,7 +148,8 @@ class World:
             return real(*args, **options)
         if name == "os.fsync":  # the disk keeps what a dead process wrote
             return None
-        operation = Operation(task.process.name, name, _paths(name, args, options))
+        lines = _lines() if self._has_lines else frozenset()
+        operation = Operation(task.process.name, name, _paths(name, args, options), lines)
         fault = self._begin(task, operation)
         if fault == "raises before":
             raise Faulty(5, f"{name} failed")
@@ -158,13 +161,15 @@ class World:
                 self._seen(operation)
             task.is_inside = False
         if fault == "raises after":
+            result = None  # a cursor in the error's frames would keep SQLite locked
             raise Faulty(5, f"the answer to {name} was lost")
         return result
 
     def sleep(self, seconds: float) -> None:
         task = self.task
         assert task is not None
-        self._begin(task, Operation(task.process.name, "sleep", ()))
+        lines = _lines() if self._has_lines else frozenset()
+        self._begin(task, Operation(task.process.name, "sleep", (), lines))
         self.wait(task, self.now + seconds)
 
     def _begin(self, task: Task, operation: Operation) -> Fault:
@@ -177,8 +182,6 @@ class World:
         process.count += 1
         self.now += SECONDS_AN_OPERATION
         self.trace.append(operation)
-        if self._sites is not None:
-            _note_sites(self._sites)
         fault, process.next_fault = process.next_fault, ""
         return fault
 
@@ -245,8 +248,11 @@ def _paths(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[s
     return tuple(arg.rstrip("/") for arg in args if isinstance(arg, str))
 
 
-def _note_sites(sites: set[tuple[str, int]]) -> None:
-    frame = sys._getframe(3)
+def _lines() -> frozenset[tuple[str, int]]:
+    """Return the lines of the product, by file, that are being executed."""
+    lines, frame = set(), sys._getframe(2)
     while frame.f_back is not None:
-        sites.add((frame.f_code.co_filename, frame.f_lineno))
+        if PRODUCT in frame.f_code.co_filename:
+            lines.add((frame.f_code.co_filename.partition(PRODUCT)[2], frame.f_lineno))
         frame = frame.f_back
+    return frozenset(lines)

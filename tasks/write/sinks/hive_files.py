@@ -205,6 +205,9 @@ def _remove_places(run: Run, old: list[str]) -> None:
         return
     for directory in _places(run):
         directory_swap.remove(directory, _is_ours(run, old))
+    if not run.partition_directory:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory_swap.moved(_sibling(run), _target(run)))
 
 
 def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:
