@@ -45,8 +45,9 @@ BOUND = """
 Of two schedules, only one is played if they differ in the order of operations that do not depend on each other. A death
 counts before a change only. Runs A and B are interrupted twice at most, except in drawn schedules.
 
-Tables keep their own logs on a real disk in memory. Each of their commits and statements is an operation. What the libraries of Delta, Iceberg and Lance do inside a commit is one step here. The sink `sql` is SQLite, and has no
-undo. PostgreSQL waits by the clock of its server: `tests/contracts/crash_points` has its deaths and errors.
+Tables keep their own logs on a real disk in memory. Each of their commits and statements is an operation. What the
+libraries of Delta, Iceberg and Lance do inside a commit is one step here. The sink `sql` is SQLite, and has no undo.
+PostgreSQL waits by the clock of its server: `tests/contracts/crash_points` has its deaths and errors.
 
 ## The schedules
 
@@ -75,8 +76,8 @@ def page(results: dict[str, Any]) -> str:
     if results["share"] > 1:
         text += (
             f"Below is a drawn part of the schedules, one in {results['share']} of those of two faults, and of\n"
-            "Iceberg an eighth of that. The nightly tests play all, except the drawn ones, which are 2,000 for each sink and\n"
-            "three programs.\n\n"
+            "Iceberg an eighth of that. The nightly tests play all, except the drawn ones, which are 2,000 for each\n"
+            "sink and three programs.\n\n"
         )
     text += (
         "| sink | fault | schedules | " + " | ".join(KINDS) + " |\n| --- | --- |" + " ---: |" * (1 + len(KINDS)) + "\n"
