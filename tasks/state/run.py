@@ -219,7 +219,7 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
     """Return the newest generation with this fingerprint, unless it or a newer one that continues another is published.
 
-    So a run resumes it. A user who has undone rows of the fingerprint since then does not want them again.
+    So a run resumes it. An undo of rows with the fingerprint, which is newer, ends it, too.
     """
     generations = ledger / "generations"
     for name in reversed(generations.names()):

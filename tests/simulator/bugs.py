@@ -125,6 +125,7 @@ def keep_unfenced(patch: Patch) -> None:
 
 def records_stay(patch: Patch) -> None:
     """A clean leaves the records of each generation that was published once."""
+
     def of_the_others(run: Run, receipt: Any, files: Any, keep: int, idle: str, kept: Any) -> Any:
         names = [path.split("/")[-1] for path in files if path.startswith("receipts/")]
         return removable(run, receipt, files, keep, idle, {*kept, *(name.removesuffix(".json") for name in names)})
