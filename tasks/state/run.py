@@ -219,12 +219,15 @@ def published_files(receipt: dict[str, Any] | None) -> list[str]:
 def unfinished_generation(ledger: Location, fingerprint: str) -> str | None:
     """Return the newest generation with this fingerprint, unless it or a newer one that continues another is published.
 
-    So a run resumes it.
+    So a run resumes it. An undo of rows with the fingerprint, which is newer, ends it, too.
     """
     generations = ledger / "generations"
     for name in reversed(generations.names()):
         record = read_json(generations / name / "generation.json")
         if record is None:
+            undo = (read_json(ledger / "receipts" / f"{name}.json") or {}).get("undo")
+            if undo and undo["undone"]["fingerprint"] == fingerprint:
+                return None
             continue
         is_mine = record["fingerprint"] == fingerprint and record["format_version"] == FORMAT_VERSION
         is_mine = is_mine and "retries" not in record  # of an earlier version, without all that a publish needs

@@ -10,11 +10,15 @@ from tests.simulator.simulation import Case
 FOLDER_IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 MEETINGS = (("run", "force", "run"), ("run", "run", "force"), ("run", "clean", "run"), ("retry", "force", "run"),
             ("force", "retry", "run"), ("clean", "run", "force"))  # fmt: skip
+OF_UNDO = (("undo", "force", "run"), ("force", "undo", "run"), ("run", "undo", "force"), ("undo", "clean", "run"),
+           ("clean", "undo", "force"))  # fmt: skip
+STORES = ("disk", "memory")
 FILES = ("parquet", "jsonl", "csv", "images")
 TABLES = ("delta", "iceberg", "lance", "sql")
 CASES = [
-    *(Case("parquet", store, programs) for store in ("disk", "memory") for programs in MEETINGS),
-    *(Case(kind, store, MEETINGS[0]) for kind in FILES[1:] for store in ("disk", "memory")),
+    *(Case("parquet", store, programs) for store in STORES for programs in MEETINGS + OF_UNDO),
+    *(Case(kind, store, programs) for kind in FILES[1:] for store in STORES for programs in (MEETINGS[0], OF_UNDO[0])),
     *(Case(kind, "disk", programs) for kind in TABLES for programs in MEETINGS[:2]),
-    *(Case("parquet", store, MEETINGS[0], "all") for store in ("disk", "memory")),
+    *(Case(kind, "disk", programs) for kind in TABLES if kind != "sql" for programs in OF_UNDO[:2]),
+    *(Case("parquet", store, programs, "all") for store in STORES for programs in (MEETINGS[0], OF_UNDO[0])),
 ]

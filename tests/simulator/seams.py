@@ -5,12 +5,14 @@ The operations are those of `tests/contracts/crash_points`, and those that matte
 
 import contextlib
 import functools
+import logging
 import math
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +20,10 @@ import pyiceberg.catalog.sql
 import pytest
 import sqlalchemy
 
-from overnight.flows.ledger import garbage_collection
-from overnight.tasks.state import lease, staged_parts
+from overnight.flows.ledger import garbage_collection, undo
+from overnight.flows.runs import attempt
+from overnight.flows.runs import run as described
+from overnight.tasks.state import lease, run, staged_parts
 from overnight.tasks.storage import location
 from overnight.tasks.write.merge import merge_parts
 from overnight.tasks.write.sinks import hive_files
@@ -28,6 +32,8 @@ from tests.contracts.crash_points.operations import SEAMS, Storage
 from tests.contracts.sinks import publications
 from tests.simulator.world import World
 
+LOG = logging.getLogger(__name__)
+LOG.setLevel(logging.ERROR)  # each repair is a warning
 MORE_SEAMS: list[tuple[Any, tuple[str, ...]]] = [
     (os, ("listdir", "remove")),
     (delta, ("open_table",)),
@@ -59,11 +65,15 @@ class Machine:
             patch.setattr(lease, "os", SimpleNamespace(getpid=self._pid))
             patch.setattr(lease, "socket", SimpleNamespace(gethostname=self._host))
             patch.setattr(lease, "Path", self._process_file)
+            patch.setattr(described, "new_attempt", self._new_attempt)
+            patch.setattr(attempt, "get_run_logger", lambda: LOG)
+            patch.setattr(undo, "keep_report", lambda *arguments: None)
             patch.setattr(sql, "SECONDS_TO_WAIT", 0)  # a frozen process keeps SQLite's lock
             patch.setattr(merge_parts, "COPIES_AT_ONCE", 1)
             for pooled in (staged_parts, merge_parts, garbage_collection):
                 patch.setattr(pooled, "ThreadPoolExecutor", InOrder)
-            patch.setattr(location, "open_filesystem", functools.cache(location.open_filesystem))
+            for module, name in ((location, "open_filesystem"), (location, "expand"), (run, "partition_folder")):
+                patch.setattr(module, name, functools.cache(getattr(module, name)))  # names stay as they are
             # Readers look while a publish holds SQLite's lock, so they begin no transaction.
             unpooled = functools.partial(sqlalchemy.create_engine, poolclass=sqlalchemy.NullPool)
             patch.setattr(publications, "engine", functools.cache(unpooled))
@@ -77,6 +87,12 @@ class Machine:
 
     def _time_ns(self) -> int:
         return int(self.world.now * 1e9)
+
+    def _new_attempt(self) -> str:
+        """Return the name of an attempt of the process in turn; outside the simulation, one before all others."""
+        task = self.world.task
+        moment = datetime.fromtimestamp(self.world.now if task else 0, UTC)
+        return f"{moment:%Y%m%dT%H%M%S}-{self._pid() if task else 0:06d}"
 
     def _pid(self) -> int:
         task = self.world.task

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import fsspec
+import pytest
 
+from overnight.flows.ledger import undo
 from tests.contracts.crash_points.attempts import Work
 from tests.contracts.crash_points.places import DAY, Place
 from tests.simulator.programs import PROGRAMS, Site
 from tests.simulator.readers import Fault, Reader
 from tests.simulator.schedules import Played
 from tests.simulator.seams import Machine
-from tests.simulator.world import Segment, World
+from tests.simulator.world import Process, Segment, World
 
+BEGINNING = 900_000.0
 AT_LAST = (Segment("next"), Segment("last"))
 
 
@@ -28,6 +31,13 @@ class Case:
     store: str
     programs: tuple[str, ...]
     partition: str = DAY
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The programs that published before. A run has work if the last of them had other settings."""
+        if "undo" not in self.programs:
+            return ("then",)
+        return ("then", "then" if "run" in self.programs[:2] else "force")
 
     def __str__(self) -> str:
         return f"{self.kind} on {self.store}, {self.partition}: {' and '.join(self.programs)}"
@@ -54,7 +64,7 @@ class Simulation:
     case: Case
     site: Site
     machine: Machine
-    sites: set[tuple[str, int]] | None = None
+    has_lines: bool = False
     found: list[Found] = field(default_factory=list)
     count: int = 0
     operations: Counter[str] = field(default_factory=Counter)
@@ -62,12 +72,13 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self._first_rows: dict[str, tuple[int, ...]] = {}
-        world = World(lambda operation: None)
-        self._add(world, "old", "force")
-        with self.machine.playing(world):
-            world.play([Segment("old")])
-        assert self.site.rows, world.processes["old"].outcome
-        assert isinstance(world.processes["old"].outcome, dict), world.processes["old"].outcome
+        assert self.site.inputs
+        for number, program in enumerate(self.case.before):
+            world = World(lambda operation: None, BEGINNING + 1000.0 * number)
+            process = self._add(world, f"before-{number}", program)
+            with self.machine.playing(world):
+                world.play([Segment(process.name)])
+            assert isinstance(process.outcome, dict), process.outcome
         self._first_rows = dict(self.site.rows)
         self._restore = self.site.place.kept()
 
@@ -75,9 +86,9 @@ class Simulation:
         """Play a schedule on the old partition, then the next run and a clean, and look on all the time."""
         self._restore()
         self.site.rows = dict(self._first_rows)
-        reader = Reader(self.site, self.site.run("last"))
+        reader = Reader(self.site, self.site.run())
         reader.look("at first")
-        world = World(reader.saw, self.sites)
+        world = World(reader.saw, has_lines=self.has_lines)
         for name, program in zip("ABC", self.case.programs, strict=False):
             self._add(world, name, program)
         self._add(world, "next", "run")
@@ -103,20 +114,22 @@ class Simulation:
     def schedules_per_minute(self) -> float:
         return 60 * self.count / (time.monotonic() - self.began)
 
-    def _add(self, world: World, name: str, program: str) -> None:
-        world.add(name, lambda: PROGRAMS[program](self.site, name))
+    def _add(self, world: World, name: str, program: str) -> Process:
+        return world.add(name, lambda: PROGRAMS[program](self.site, name))
 
 
 @contextlib.contextmanager
-def opened(case: Case, folder: Path, sites: set[tuple[str, int]] | None = None) -> Iterator[Simulation]:
+def opened(case: Case, folder: Path, has_lines: bool = False) -> Iterator[Simulation]:
     """Yield the simulation of a case, whose files are below the folder or in an object store in memory."""
     root = f"memory://{folder.name}/place" if case.store == "memory" else str(folder / "place")
     with Machine().patched() as machine:
-        place = Place(case.kind, root, case.partition, Work([], undo="undo" in case.programs), [])
+        site = Site(Place(case.kind, root, case.partition, Work([], undo="undo" in case.programs), []))
         try:
-            yield Simulation(case, Site(place), machine, sites)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(undo, "publish_earlier", site.publish_earlier)
+                yield Simulation(case, site, machine, has_lines)
         finally:
             if case.store == "memory":
                 memory = fsspec.filesystem("memory")
                 with contextlib.suppress(FileNotFoundError):
-                    memory.rm(root.removeprefix("memory:/"), recursive=True)
+                    memory.rm(root.removeprefix("memory:/").removesuffix("/place"), recursive=True)

@@ -19,8 +19,14 @@ from tests.simulator.world import Segment
 
 ROOT = Path(__file__).parents[2]
 DISK, STORE = Case("parquet", "disk", ("run", "force", "run")), Case("parquet", "memory", ("run", "force", "run"))
-UNDO = Case("parquet", "disk", ("force", "undo"))
+UNDO, FORCED = Case("parquet", "disk", ("undo", "force", "run")), Case("parquet", "disk", ("force", "undo", "run"))
 SINGLE = ("one death", "an error", "a pause")
+Places = frozenset[tuple[str, int]]
+POINTS = [
+    *(Case("parquet", store, programs) for store in ("disk", "memory")
+      for programs in (("run", "force"), ("undo", "undo"), ("run", "clean"))),
+    Case("parquet", "disk", ("retry", "force"), "all"), Case("images", "memory", ("undo", "force")),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -61,6 +67,11 @@ FINDS: dict[str, tuple[Case, str]] = {
     "drafts_stay": (STORE, "a pause"),
     "exchange_file_by_file": (DISK, "one death"),
     "never_completed": (STORE, "one death"),
+    "undone_rows_run_again": (UNDO, "one death"),
+    "forced_runs_survive_an_undo": (FORCED, "two deaths"),
+    "undo_moves": (UNDO, "one death"),
+    "keep_unfenced": (UNDO, "a pause"),
+    "records_stay": (UNDO, "one death"),
 }
 
 
@@ -98,6 +109,42 @@ def test_an_error_of_the_disk_is_not_taken_for_a_filesystem_without_exchange(fol
         assert_nothing_found(simulation)
 
 
+def test_a_frozen_run_does_not_take_the_files_of_a_later_run_for_replaced_ones(folder: Path) -> None:
+    with opened(UNDO, folder) as simulation:
+        for k, operation in enumerate(simulation.play([Segment("A")]).of("A")):
+            if "_kept" in "".join(operation.paths):
+                simulation.play([Segment("A", k), Segment("B"), Segment("A")])
+        assert simulation.count > 5
+        assert_nothing_found(simulation)
+
+
+def test_the_next_run_takes_back_an_undo_that_died_while_it_prepared_its_files(folder: Path) -> None:
+    with opened(UNDO, folder) as simulation:
+        names = [each.paths[-1].rsplit("/", 1)[-1] for each in simulation.play([Segment("A")]).of("A") if each.paths]
+        for k in range(names.index("publishing.json"), names.index("publishing.json") + 12):
+            simulation.play([Segment("A", k, "dies")])
+        assert_nothing_found(simulation)
+
+
+def test_a_forced_run_that_died_before_an_undo_of_its_settings_is_not_completed(folder: Path) -> None:
+    with opened(FORCED, folder) as simulation:
+        for k in range(len(simulation.play([Segment("A")]).of("A")) // 4, 200, 25):
+            simulation.play([Segment("A", k, "dies"), Segment("B")])
+        assert_nothing_found(simulation)
+
+
+@pytest.mark.parametrize("programs", [("run", "force", "run"), ("undo", "force", "run")], ids=str)
+def test_a_disk_that_fails_while_a_move_is_tried_mixes_no_rows(programs: tuple[str, ...], folder: Path) -> None:
+    with opened(Case("parquet", "disk", programs, "all"), folder) as simulation:
+        operations = simulation.play([Segment("A")]).of("A")
+        first = next(k for k, each in enumerate(operations) if each.name == "os.mkdir" and "/.out" in each.paths[0])
+        for k in range(first, first + 4):
+            simulation.play([Segment("A", k, "dies")])
+            for fault in ("raises before", "raises after"):
+                simulation.play([Segment("A", k, fault), Segment("A")])
+        assert_nothing_found(simulation)
+
+
 def test_a_receipt_that_is_half_written_goes_with_a_clean(folder: Path) -> None:
     with opened(DISK, folder) as simulation:
         paths = [each.paths[-1:] for each in simulation.play([Segment("A")]).of("A")]
@@ -109,11 +156,13 @@ def test_a_receipt_that_is_half_written_goes_with_a_clean(folder: Path) -> None:
 
 STORAGE_VERBS = {
     "write_bytes", "read_bytes", "names", "exists", "create", "copy_to", "move_to", "read_tail", "listdir", "rename",
-    "unlink", "symlink", "swap", "rmdir", "write_json", "read_json",
+    "unlink", "symlink", "swap", "rmdir", "write_json", "read_json", "read_each", "cp_file", "sleep",
 }  # fmt: skip
 CODE = (
     "tasks/write/publish/publish.py", "tasks/state/fenced.py", "tasks/state/lease.py", "tasks/state/staged_parts.py",
-    "tasks/write/sinks/hive_files.py", "tasks/write/sinks/directory_swap.py",
+    "tasks/write/sinks/hive_files.py", "tasks/write/sinks/directory_swap.py", "tasks/write/sinks/earlier_files.py",
+    "tasks/write/publish/undo.py", "tasks/state/published_rows.py", "tasks/state/publications.py",
+    "flows/ledger/undo.py", "flows/ledger/garbage_collection.py",
 )  # fmt: skip
 # What the schedules below do not reach, by the text of its line.
 UNREACHED = {
@@ -126,6 +175,8 @@ UNREACHED = {
     "if rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):": "a part of `swap`",
     "os.rmdir(directory)": "a sink's folder that is a mount of its own",
     '(parts / (name + ERRORS)).write_bytes(parquet_bytes(errors, "zstd"))': "a file like a part, before it",
+    "manifest.copy_to(run.manifest)": "the simulated inputs never change, so no manifest is written",
+    'return [*removable_sample(run, files), *removable_prepared(run, run.sink.names())], ""': "samples",
     "tail = part.read_tail(size)": "a footer of more than 64 KiB",
 }
 
@@ -143,20 +194,35 @@ def operations_of(path: str) -> Iterator[tuple[range, str]]:
                 )
 
 
-def test_each_operation_of_the_code_is_reached(folder: Path) -> None:
-    sites: set[tuple[str, int]] = set()
-    for number, case in enumerate((DISK, STORE, Case("parquet", "disk", ("retry", "force"), "all"))):
-        with opened(case, folder / str(number), sites) as simulation:
-            simulation.play([Segment("A"), Segment("B")])
-            simulation.play_all(schedules(simulation.play, "one death", 66))
-            simulation.play_all(schedules(simulation.play, "a pause", 78))
-    with opened(UNDO, folder / "undo", sites) as simulation:
-        simulation.play([Segment("A"), Segment("B")])
-    reached = {(Path(name).name, line) for name, line in sites}
-    missed = [
-        f"{path}: {text}"
-        for path in CODE
-        for lines, text in operations_of(path)
-        if text not in UNREACHED and not any((Path(path).name, line) in reached for line in lines)
-    ]
+def points(simulation: Simulation) -> Places:
+    """Freeze A, and let it die, at its first operation from each place in the code, and B too, which comes after it."""
+    places, later_places = set[Places](), set[Places]()
+    for k, operation in enumerate(simulation.play([Segment("A")]).of("A")):
+        if operation.lines in places:
+            continue
+        places.add(operation.lines)
+        frozen = simulation.play([Segment("A", k), Segment("B"), Segment("A")])
+        died = simulation.play([Segment("A", k, "dies"), Segment("B")])
+        for played in (frozen, died):
+            assert k == len(died.of("A")) <= len(played.of("A"))
+            for m, later in enumerate(played.of("B")):
+                if later.lines not in later_places:
+                    later_places.add(later.lines)
+                    simulation.play([played.schedule[0], Segment("B", m), *played.schedule[2:], Segment("B")])
+                    simulation.play([played.schedule[0], Segment("B", m, "dies"), *played.schedule[2:]])
+    return frozenset[tuple[str, int]]().union(*places, *later_places)
+
+
+@pytest.mark.nightly
+def test_each_operation_of_the_code_is_a_point_at_which_a_run_is_frozen_and_one_at_which_it_dies(folder: Path) -> None:
+    reached = set[tuple[str, int]]()
+    for number, case in enumerate(POINTS):
+        with opened(case, folder / str(number), has_lines=True) as simulation:
+            reached |= points(simulation)
+            assert_nothing_found(simulation)
+    missed = []
+    for path in CODE:
+        for lines, text in operations_of(path):
+            if text not in UNREACHED and reached.isdisjoint((path, line) for line in lines):
+                missed.append(f"{path}: {text}")
     assert not missed, "\n".join(missed)

@@ -1,36 +1,38 @@
 """Processes of the product on one storage and one clock, of which one works at a time: a schedule decides which.
 
-Each process has a thread for its work and one for its lease. A thread passes the turn on when it waits, when its
-process has made the operations of its segment, or when another thread of the process is due. A process that is not in
-turn is frozen: the clock goes on without it. No thread ever runs beside another one, so a schedule repeats exactly.
+Each process has a greenlet for its work and one for its lease. A greenlet passes the turn on when it waits, when its
+process has made the operations of its segment, or when another one of the process is due. A process that is not in
+turn is frozen: the clock goes on without it. All greenlets share one thread, so a schedule repeats exactly.
 """
 
 import math
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from tests.contracts.crash_points.operations import LOOKS, Dead, Faulty
 
 Fault = Literal["", "dies", "raises before", "raises after"]
 TO_THE_END = 10**9
-SECONDS_AN_OPERATION = 0.5
-TURN_SECONDS = 120.0  # of real time: a turn that lasts longer is a deadlock of the simulator
+SECONDS_AN_OPERATION = 0.25
 PASSED_THROUGH = ("MemoryFileSystem.rm",)  # of several requests, which count
 LOOKING = {*LOOKS, "open_table", "load_table", "listdir", "sleep"}
 FILES = ("os.", "directory_swap.", "LocalFileSystem.", "MemoryFileSystem.")
 TABLE = "the table"
+PRODUCT = "/overnight/"  # in the paths of its modules
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One look at the storage, or one change of it, and the paths that it names."""
+    """One look at the storage, or one change of it, the paths that it names, and the lines of code that make it."""
 
     process: str
     name: str
     paths: tuple[str, ...]
+    lines: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def is_change(self) -> bool:
@@ -85,20 +87,24 @@ class Task:
     wakes_at: float = 0.0
     is_done: bool = False
     is_inside: bool = False  # an operation that another one makes is part of it
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
 class World:
     """The processes of one schedule. `seen` is called after each change of the storage."""
 
-    def __init__(self, seen: Callable[[Operation], None], sites: set[tuple[str, int]] | None = None) -> None:
-        self.now = 1_000_000.0
+    def __init__(
+        self,
+        seen: Callable[[Operation], None],
+        now: float = 1_000_000.0,
+        has_lines: bool = False,
+    ) -> None:
+        self.now = now
         self.trace: list[Operation] = []
         self.processes: dict[str, Process] = {}
-        self._seen, self._sites = seen, sites
-        self._tasks: dict[int, Task] = {}
-        self._back = threading.Semaphore(0)
-        self._threads: list[threading.Thread] = []
+        self._seen, self._has_lines = seen, has_lines
+        self._hub = getcurrent()  # which plays the schedule
+        self._tasks: dict[Any, Task] = {}
+        self._greenlets: dict[Task, greenlet] = {}
 
     def add(self, name: str, work: Callable[[], Any], host: str = "here") -> Process:
         process = Process(name, 1000 + len(self.processes), host, work)
@@ -113,20 +119,17 @@ class World:
         finally:
             for process in self.processes.values():
                 self._end(process)
-            for thread in self._threads:
-                thread.join()
 
     @property
     def task(self) -> Task | None:
-        """Return the task of the calling thread; None outside the simulation."""
-        return self._tasks.get(threading.get_ident())
+        """Return the task that has the turn; None outside the simulation, also in a thread of a library."""
+        return self._tasks.get(getcurrent())
 
     def start(self, process: Process, target: Callable[[], Any]) -> Task:
         task = Task(process, target, self.now)
         process.tasks.append(task)
-        thread = threading.Thread(target=self._run, args=(task,), daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._greenlets[task] = greenlet(self._run, parent=self._hub)
+        self._tasks[self._greenlets[task]] = task
         return task
 
     def wait(self, task: Task, until: float) -> None:
@@ -134,8 +137,7 @@ class World:
         if task.process.is_dead:
             raise Dead
         task.wakes_at = until
-        self._back.release()
-        task.turn.acquire()
+        self._hub.switch()
         if task.process.is_dead:
             raise Dead
 
@@ -146,7 +148,8 @@ class World:
             return real(*args, **options)
         if name == "os.fsync":  # the disk keeps what a dead process wrote
             return None
-        operation = Operation(task.process.name, name, _paths(name, args, options))
+        lines = _lines() if self._has_lines else frozenset()
+        operation = Operation(task.process.name, name, _paths(name, args, options), lines)
         fault = self._begin(task, operation)
         if fault == "raises before":
             raise Faulty(5, f"{name} failed")
@@ -158,13 +161,15 @@ class World:
                 self._seen(operation)
             task.is_inside = False
         if fault == "raises after":
+            result = None  # a cursor in the error's frames would keep SQLite locked
             raise Faulty(5, f"the answer to {name} was lost")
         return result
 
     def sleep(self, seconds: float) -> None:
         task = self.task
         assert task is not None
-        self._begin(task, Operation(task.process.name, "sleep", ()))
+        lines = _lines() if self._has_lines else frozenset()
+        self._begin(task, Operation(task.process.name, "sleep", (), lines))
         self.wait(task, self.now + seconds)
 
     def _begin(self, task: Task, operation: Operation) -> Fault:
@@ -177,8 +182,6 @@ class World:
         process.count += 1
         self.now += SECONDS_AN_OPERATION
         self.trace.append(operation)
-        if self._sites is not None:
-            _note_sites(self._sites)
         fault, process.next_fault = process.next_fault, ""
         return fault
 
@@ -213,12 +216,9 @@ class World:
                 self._give_turn(task)
 
     def _give_turn(self, task: Task) -> None:
-        task.turn.release()
-        assert self._back.acquire(timeout=TURN_SECONDS), f"{task.process.name} waits outside the simulated clock"
+        self._greenlets[task].switch(task)
 
     def _run(self, task: Task) -> None:
-        self._tasks[threading.get_ident()] = task
-        task.turn.acquire()
         try:
             if not task.process.is_dead:
                 outcome = task.target()
@@ -233,8 +233,7 @@ class World:
             for other in task.process.tasks:
                 if other.wakes_at == math.inf:
                     other.wakes_at = self.now
-            del self._tasks[threading.get_ident()]
-            self._back.release()
+            del self._tasks[self._greenlets.pop(task)]
 
 
 def _is_due(task: Task, now: float) -> bool:
@@ -249,8 +248,11 @@ def _paths(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[s
     return tuple(arg.rstrip("/") for arg in args if isinstance(arg, str))
 
 
-def _note_sites(sites: set[tuple[str, int]]) -> None:
-    frame = sys._getframe(3)
+def _lines() -> frozenset[tuple[str, int]]:
+    """Return the lines of the product, by file, that are being executed."""
+    lines, frame = set(), sys._getframe(2)
     while frame.f_back is not None:
-        sites.add((frame.f_code.co_filename, frame.f_lineno))
+        if PRODUCT in frame.f_code.co_filename:
+            lines.add((frame.f_code.co_filename.partition(PRODUCT)[2], frame.f_lineno))
         frame = frame.f_back
+    return frozenset(lines)

@@ -103,9 +103,7 @@ def can_swap(directory: str) -> bool:
     try:
         swap(*probes)
     except OSError as error:
-        if error.errno == errno.EIO:
-            raise
-        return False
+        return _raise_if_disk_fails(error)
     finally:
         for path in probes:
             os.rmdir(path)
@@ -113,19 +111,34 @@ def can_swap(directory: str) -> bool:
 
 
 def can_move(directory: str, target: str) -> bool:
-    """Return True if permission and one mount let `directory` be created and moved into `target`. It leaves nothing."""
-    destination = f"{target}/{os.path.basename(directory)}"
+    """Return True if permission and one mount let `directory` be created and moved into `target`. It leaves nothing.
+
+    Raise `OSError` if the disk fails. If the process dies, `moved` may stay.
+    """
     try:
         os.mkdir(directory)
-    except OSError:
-        return False
+    except OSError as error:
+        return _raise_if_disk_fails(error)
     try:
-        os.rename(directory, destination)
-    except OSError:
+        os.rename(directory, moved(directory, target))
+    except OSError as error:
+        _raise_if_disk_fails(error)
         os.rmdir(directory)
         return False
-    os.rmdir(destination)
+    os.rmdir(moved(directory, target))
     return True
+
+
+def _raise_if_disk_fails(error: OSError) -> bool:
+    """Return False for an error that a system or a filesystem gives which cannot do it."""
+    if error.errno == errno.EIO:
+        raise error
+    return False
+
+
+def moved(directory: str, target: str) -> str:
+    """Return the path to which `can_move` moves `directory`."""
+    return f"{target}/{os.path.basename(directory)}"
 
 
 def is_hidden(name: str) -> bool:

@@ -4,6 +4,7 @@ A kept file is `<path>/_kept/date=D/<name>.kept`, so that no listing of `*.parqu
 again, so several publications share a file. Published again, a file has a new name: a link, or a copy of the store.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -36,16 +37,19 @@ def published_or_kept(sink: Location, file: str) -> Location:
 
 
 def move(source: Location, target: Location) -> None:
-    """Move a file, or a folder, to another place in its store. On an object store the source stays for `finish`."""
+    """Move a file, or a folder, to another place in its store. On an object store the source stays for `finish`.
+
+    If the source is gone, a later run has moved it meanwhile: the target stays as it is.
+    """
     filesystem, path = source.open_filesystem()
     _, new_path = target.open_filesystem()
-    target.remove()  # half-copied by a process that died
-    if is_local(filesystem):
-        os.makedirs(os.path.dirname(new_path), exist_ok=True)
-        shutil.move(path, new_path)
-        return
-    for file in filesystem.find(path):
-        filesystem.cp_file(file, new_path + file.removeprefix(path))
+    with contextlib.suppress(FileNotFoundError):
+        if is_local(filesystem):
+            os.makedirs(os.path.dirname(new_path), exist_ok=True)
+            _move_on_disk(path, new_path)
+            return
+        for file in filesystem.find(path):
+            filesystem.cp_file(file, new_path + file.removeprefix(path))
 
 
 def publish_again(
@@ -79,6 +83,16 @@ def counted(files: list[MergedFile]) -> tuple[list[MergedFile], pa.Schema]:
             size = content.seek(0, os.SEEK_END)
             result.append(replace(file, rows=parquet.metadata.num_rows, bytes=size))
     return result, schema.remove_metadata()
+
+
+def _move_on_disk(path: str, new_path: str) -> None:
+    try:
+        os.rename(path, new_path)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another filesystem, or a folder half-copied from one by a process that died
+        Location(new_path).remove()
+        shutil.move(path, new_path)
 
 
 def _copy(source: Location, target: Location) -> None:

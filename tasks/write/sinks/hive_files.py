@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar
 import pyarrow as pa
 from pydantic import Field, NonNegativeInt
 
+from overnight.tasks.state import lease
 from overnight.tasks.state.run import Run, published_files
 from overnight.tasks.state.staged_parts import PART
 from overnight.tasks.storage.filesystems import is_local
@@ -95,12 +96,15 @@ class HiveFiles(DirectorySink):
 
     def keep(self, run: Run, files: list[str], earlier: Iterable[Mapping[str, Any]]) -> None:
         receipts = list(islice(earlier, self._count(run)))
+        excess = self.excess(run, receipts)
+        if receipts or excess:
+            lease.check(run.ledger, run.token)  # so neither has files of a later run
         for file in sorted(_files_of(receipts).difference(files)):
             for source in _places_of_old(run, file.rsplit("/", 1)[-1]):
                 if source.exists():
                     earlier_files.move(source, run.sink / earlier_files.FOLDER / f"{file}{earlier_files.KEPT}")
-        for file_to_remove in self.excess(run, receipts):
-            file_to_remove.remove()
+        for kept_file in excess:
+            kept_file.remove()
 
     def excess(self, run: Run, earlier: Iterable[Mapping[str, Any]]) -> list[Location]:
         folder = earlier_files.kept_folder(run)
@@ -201,6 +205,9 @@ def _remove_places(run: Run, old: list[str]) -> None:
         return
     for directory in _places(run):
         directory_swap.remove(directory, _is_ours(run, old))
+    if not run.partition_directory:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory_swap.moved(_sibling(run), _target(run)))
 
 
 def _is_ours(run: Run, old: list[str]) -> Callable[[str], bool]:

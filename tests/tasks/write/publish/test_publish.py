@@ -81,7 +81,7 @@ def test_a_switch_that_was_paused_while_its_publish_was_taken_back_changes_nothi
     assert len(staged_parts.read_records(zombie.parts)) == 1
 
 
-def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone(
+def test_a_publish_is_under_way_from_its_first_file_until_what_is_old_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, bool, bool]] = []
@@ -100,7 +100,7 @@ def test_a_publish_is_under_way_from_before_its_switch_until_what_is_old_is_gone
         watch(step)
     run = numbered(tmp_path, 1)
     publish_parts(run, ParquetSink(path="-"), {"x": OLD})
-    assert seen == [("prepare", False, False), ("commit", True, True), ("finish", True, True)]
+    assert seen == [("prepare", True, True), ("commit", True, True), ("finish", True, True)]
     assert not is_under_way(run)
 
 
