@@ -1,0 +1,245 @@
+"""A week of hours in two regions, and the day after them, by a server's own scheduler whose clock the test moves.
+
+The server, its worker and the commands are processes with one moved clock. The worker works on Monday. Then its pool is
+paused until the week has ended: `catch_up` runs the newest hour, and a backfill runs the others.
+"""
+
+import json
+import os
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import duckdb
+import pytest
+
+from tests.chaos.runs import MARK, Process, answers, end, free_ports, wait_for
+from tests.flows.schedule.moved_clock import MovedClock
+from tests.jobs import write_job
+from tests.prefect_api import ask
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
+
+ROOT = Path(__file__).parents[3]
+MONDAY = datetime(2026, 3, 23, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TIMES = [MONDAY + (number + 1) * HOUR + timedelta(minutes=20) for number in range(7 * 24)]  # of the schedule
+DAYS = [f"2026-03-{day}" for day in range(23, 30)]
+ROWS = {"eu": 3, "us": 2}  # of each hour
+POISONED = "2026-03-23T13,eu"
+AT_MOST = 1800.0  # seconds, for what a step waits for
+ENDS = {"Completed", "Waiting", "Skipped", "Failed"}
+OVERNIGHT = ("-c", "from overnight.cli.main import main; main(prog_name='overnight')")
+SERVER = {
+    "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+}
+
+
+def names(times: Iterable[datetime]) -> set[str]:
+    """Return the partitions that the runs of these times take."""
+    return {f"{time - HOUR:%Y-%m-%dT%H},{region}" for time in times for region in ROWS}
+
+
+def ids(time: datetime, region: str) -> list[str]:
+    return [f"{time - HOUR:%dT%H}-{region}-{number}" for number in range(ROWS[region])]
+
+
+class Week:
+    """The job `events` of hours and regions, the job `totals` that follows it, and processes with one moved clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock, [self.port] = folder, MovedClock(folder), free_ports(1)
+        self.api = f"http://127.0.0.1:{self.port}/api"
+        self.processes: list[Process] = []
+
+    def begin(self) -> None:
+        """Start the server and the worker, and deploy the jobs."""
+        self.clock.move(MONDAY)
+        self.write_jobs()
+        port = self.port
+        self.server = self.python(
+            "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), **SERVER
+        )
+        wait_for("the server", lambda: answers("127.0.0.1", port), AT_MOST)
+        self.overnight("deploy", "events.yaml", "totals.yaml")
+        self.worker = self.python("-m", "tests.flows.schedule.warm_worker")
+
+    def write_jobs(self) -> None:
+        for time in TIMES:
+            for region in ROWS:
+                path = self.folder / f"in/{region}/{time - HOUR:%Y-%m-%d/%H}/rows.jsonl"
+                path.parent.mkdir(parents=True)
+                lines = [json.dumps({"id": text}) for text in ids(time, region)]
+                path.write_text("\n".join(lines) + "\n")
+        events = {
+            "name": "events",
+            "source": {"kind": "jsonl", "path": f"{self.folder}/in/{{region}}/{{date}}/{{hour}}/"},
+            "partitions": {"hour": "hour", "region": list(ROWS), "start": "2026-03-23T00"},
+            "sink": {"kind": "parquet", "path": f"{self.folder}/events"},
+            "schedule": {"cron": "20 * * * *"},
+        }
+        totals = {
+            "name": "totals",
+            "source": {"kind": "job", "job": str(write_job(self.folder / "events.yaml", events))},
+            "partitions": {"every": "day", "start": DAYS[0]},
+            "run_after": {"job": str(self.folder / "events.yaml")},
+            "sink": {"kind": "parquet", "path": f"{self.folder}/totals"},
+        }
+        write_job(self.folder / "totals.yaml", totals)
+
+    def python(self, *arguments: str, **variables: str) -> Process:
+        """Start Python with the moved clock. Its output goes to a file."""
+        mark = uuid.uuid4().hex
+        ours = {"PREFECT_HOME": f"{self.folder}/prefect", "PREFECT_API_URL": self.api, "PREFECT_API_AUTH_STRING": ""}
+        ours["PYTHONPATH"] = str(ROOT)
+        environment = {**os.environ, **ours, **self.clock.environment, **variables, MARK: mark}
+        with (self.folder / f"{len(self.processes)}.log").open("w") as log:
+            command = [sys.executable, *arguments]
+            process = Process(
+                command, cwd=self.folder, env=environment, stdout=log, stderr=log, text=True, start_new_session=True
+            )
+        process.mark = mark
+        self.processes.append(process)
+        return process
+
+    def overnight(self, *arguments: str, code: int = 0) -> str:
+        """Run a command of Overnight to its end, and return what it printed."""
+        process = self.python(*OVERNIGHT, *arguments, OVERNIGHT_FORK_SERVER="")
+        log = self.folder / f"{len(self.processes) - 1}.log"
+        assert process.wait(AT_MOST) == code, log.read_text()[-3000:]
+        return log.read_text()
+
+    def runs(self, deployment: str) -> list[dict[str, Any]]:
+        """Return all runs of the deployment of a job."""
+        runs: list[dict[str, Any]] = []
+        flow = {"name": {"any_": ["batch-inference"]}}
+        body = {"flows": flow, "deployments": {"name": {"any_": [deployment]}}, "sort": "ID_DESC", "limit": 200}
+        while page := ask(self.api, "/flow_runs/filter", {**body, "offset": len(runs)}):
+            runs += page
+        return runs
+
+    def states(self, deployment: str) -> dict[str, list[str]]:
+        """Return the names of the states of a deployment's runs that are due, by the name of the run."""
+        states: dict[str, list[str]] = {}
+        for run in self.runs(deployment):
+            if datetime.fromisoformat(run["expected_start_time"]) <= self.clock.now():
+                states.setdefault(run["name"], []).append(run["state"]["name"])
+        return states
+
+    def scheduled_times(self) -> list[datetime]:
+        """Return the times until now for which the server's scheduler made runs of the hours."""
+        runs = [run for run in self.runs("events") if run["auto_scheduled"]]
+        times = [datetime.fromisoformat(run["expected_start_time"]) for run in runs]
+        return sorted(time for time in times if time <= self.clock.now())
+
+    def is_scheduled(self, time: datetime) -> bool:
+        return time in self.scheduled_times()
+
+    def has_run(self, partition: str) -> bool:
+        """Return True if the run of an hour has published or failed."""
+        ledger = self.folder / f"events/_overnight/date,hour,region={partition}"
+        return any((ledger / f"{name}.json").exists() for name in ("receipt", "failure"))
+
+    def published(self) -> set[str]:
+        paths = self.folder.glob("events/_overnight/*/receipt.json")
+        return {path.parent.name.partition("=")[2] for path in paths}
+
+    def wait_for_runs(self) -> None:
+        """Wait until the worker has done all that is due: each publish of an hour starts a run of `totals`."""
+
+        def are_over() -> bool:
+            events, totals = self.states("events"), self.states("totals")
+            states = {state for names in (*events.values(), *totals.values()) for state in names}
+            return sum(map(len, totals.values())) == len(self.published()) and states <= ENDS
+
+        self.wait_for("the end of all runs", are_over)
+
+    def wait_for(self, what: str, happened: Callable[[], object]) -> None:
+        """Wait for an event, as long as the server and the worker are there."""
+
+        def has_happened() -> object:
+            for process in (self.server, self.worker):
+                assert process.poll() is None, "a process has ended: see its log"
+            sleep(0.3)  # each answer costs the server time
+            return happened()
+
+        wait_for(what, has_happened, AT_MOST)
+
+    def pause(self, is_paused: bool) -> None:
+        """Let the worker take no runs from its pool, or take them again."""
+        ask(self.api, "/work_pools/overnight", {"is_paused": is_paused}, "PATCH")
+
+    def backfill(self, **parameters: Any) -> str:
+        """Run a backfill of the hours as a run of its deployment, and return why it failed."""
+        deployment = ask(self.api, "/deployments/name/backfill/events")["id"]
+        body = {"state": {"type": "SCHEDULED"}, "parameters": parameters}
+        path = f"/flow_runs/{ask(self.api, f'/deployments/{deployment}/create_flow_run', body)['id']}"
+        self.wait_for("the end of the backfill", lambda: ask(self.api, path)["state_name"] in ENDS)
+        state = ask(self.api, path)["state"]
+        return str(state["message"] or "") if state["name"] == "Failed" else ""
+
+    def daily_rows(self) -> list[tuple[Any, ...]]:
+        files = f"read_parquet('{self.folder}/totals/date=*/*.parquet', hive_partitioning = true)"
+        return duckdb.sql(f"SELECT date::text, id FROM {files} ORDER BY ALL").fetchall()
+
+
+@pytest.fixture
+def week(tmp_path: Path) -> Iterator[Week]:
+    week = Week(tmp_path)
+    try:
+        week.begin()
+        yield week
+    finally:
+        for process in reversed(week.processes):
+            end(process)
+
+
+def test_a_week_of_hours_in_two_regions_is_scheduled_caught_up_backfilled_and_mended(week: Week) -> None:
+    poison = week.folder / "in/eu/2026-03-23/13/rows.jsonl"
+    good = poison.read_text()
+    poison.write_text('{"id": \n')
+    for time in TIMES[:24]:
+        week.clock.move(time + timedelta(seconds=5))
+        for partition in names([time]):
+            week.wait_for(partition, partial(week.has_run, partition))
+    week.wait_for_runs()
+    assert week.published() == names(TIMES[:24]) - {POISONED}
+    assert set(week.states("totals")["totals/2026-03-23"]) == {"Waiting"}
+    [sentence] = {run["state"]["message"] for run in week.runs("totals") if run["state"]["name"] == "Waiting"}
+    assert f"expected the partition {POISONED} of the job events, found it not published" in sentence
+
+    week.pause(True)
+    for time in TIMES[24:]:
+        week.clock.move(time + timedelta(seconds=5))
+        week.wait_for(f"the run of {time}", partial(week.is_scheduled, time))
+    assert week.scheduled_times() == TIMES
+    week.pause(False)
+    week.wait_for_runs()
+    states = Counter(name for states in week.states("events").values() for name in states)
+    assert states == {"Completed": 2 * 24 - 1 + 2, "Failed": 1, "Skipped": len(TIMES) - 24 - 1}
+
+    message = week.backfill(start=DAYS[0], end=DAYS[-1])
+    count = len(names(TIMES)) - len(names(TIMES[:24])) - 2 + 1
+    assert f"1 of {count} partitions failed, first {POISONED}" in message
+    week.wait_for_runs()
+    assert week.published() == names(TIMES) - {POISONED}
+    assert {row[0] for row in week.daily_rows()} == set(DAYS[1:])
+
+    poison.write_text(good)
+    assert week.backfill(start=DAYS[0], end=DAYS[0], where=["region=eu"]) == ""
+    week.wait_for_runs()
+    expected = []
+    for time in TIMES:
+        expected += [(f"{time - HOUR:%Y-%m-%d}", text) for region in ROWS for text in ids(time, region)]
+    assert week.daily_rows() == sorted(expected)
+    for job in ("events", "totals"):
+        entries = json.loads(week.overnight("status", f"{job}.yaml", "--end", DAYS[-1], "--json"))
+        assert {entry["status"] for entry in entries} == {"published"}
