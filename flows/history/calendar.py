@@ -19,7 +19,7 @@ from overnight.tasks.errors import JobError
 
 
 def calendar(history: History, now: datetime | None = None) -> list[list[Month]]:
-    """Return the months of a job with partitions, the newest first. The newest receipt has its settings.
+    """Return the lines of the calendar of a job with partitions, the newest first. The newest receipt has its settings.
 
     Partitions between those that ran, and until the newest one that the schedule has begun, are missing.
     """
@@ -31,7 +31,8 @@ def calendar(history: History, now: datetime | None = None) -> list[list[Month]]
         for partition in _due(history, entries.keys(), now or datetime.now(UTC)):
             if partition not in history.directories:  # one that ran may be older than the lines
                 entries.setdefault(partition, PartitionStatus(partition, "missing"))
-    return months([entries[partition] for partition in sorted(entries)])[::-1]
+    lines = months([entries[partition] for partition in sorted(entries)])
+    return sorted(lines, key=lambda line: line[-1].time, reverse=True)  # the values of a day side by side
 
 
 def _due(history: History, ran: Collection[str], now: datetime) -> list[str]:

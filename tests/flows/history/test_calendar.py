@@ -59,6 +59,13 @@ def test_hours_of_each_region_that_never_ran_are_missing(tmp_path: Path) -> None
     assert '<td class="day missing"><span title="2026-01-08T23,eu: missing">' in page
 
 
+def test_the_regions_of_a_day_are_side_by_side(tmp_path: Path) -> None:
+    publish_hours(tmp_path, [f"2026-01-0{day}T22,{region}" for day in (8, 9) for region in ("eu", "us")])
+    lines = calendar(read_history(Location(str(tmp_path))), datetime(2026, 1, 10, tzinfo=UTC))
+    names = [month.name for [month] in lines]
+    assert names == ["eu 2026-01-09", "us 2026-01-09", "eu 2026-01-08", "us 2026-01-08"]
+
+
 def test_a_partition_that_ran_before_the_shown_lines_is_not_missing(tmp_path: Path) -> None:
     publish_hours(tmp_path, ["2026-01-08T22,eu", "2026-01-08T22,us", "2026-01-08T23,us"])
     history = read_history(Location(str(tmp_path)), newest=2)
