@@ -61,7 +61,7 @@ def _publish_again(job: Job, run: Run, results: Results, to: str) -> dict[str, A
 def _told(job: Job, notice: Notice) -> Iterator[None]:
     """Send the notice after the body, and show the partitions on the Prefect server, if one runs."""
     url = known_server()
-    settings = {}
+    settings: dict[Any, str] = {}
     if url:
         settings = {**client_settings(url), PREFECT_CLIENT_MAX_RETRIES: "0"}
     with settings_shared(settings):
