@@ -1,4 +1,4 @@
-"""The calendar of a job without its job file: the partitions that ran, and those of its schedule that did not."""
+"""The calendar of a job without its job file: the partitions that ran, and the missing ones of its schedule."""
 
 import contextlib
 from collections.abc import Collection
@@ -21,7 +21,7 @@ from overnight.tasks.errors import JobError
 def calendar(history: History, now: datetime | None = None) -> list[list[Month]]:
     """Return the lines of the calendar of a job with partitions, the newest first. The newest receipt has its settings.
 
-    Partitions between those that ran, and until the newest one that the schedule has begun, are missing.
+    Other partitions from the first one, until the last or the newest that the schedule has begun, are missing.
     """
     entries = {line.entry.partition: line.entry for line in history.lines}
     entries.pop("all", None)
@@ -62,7 +62,7 @@ def _newest_due(schedule: Schedule, unit: Unit, zone: ZoneInfo, now: datetime) -
 
 
 def _partitions_in(settings: dict[str, Any], ran: Collection[str]) -> Partitions:
-    """Return the partitions of a job: days by default. Values of a file or of folders are those that ran."""
+    """Return the partitions of a job: days by default. Instead of a file or folders, the values that ran count."""
     with contextlib.suppress(KeyError, ValueError):  # pydantic raises ValueError
         partitions = Partitions.model_validate(settings["partitions"])
         values = sorted({time_and_value(partition)[1] for partition in ran})

@@ -69,7 +69,7 @@ def _checked(values: list[str]) -> list[str]:
 
 
 def _with_short_form(schema: dict[str, Any]) -> None:
-    """Let the JSON schema of `values` also accept what stands for a column: a list, a file or folders."""
+    """Let the JSON schema of `values` also accept the values without a column: a list, a file or folders."""
     full = {name: schema.pop(name) for name in ("type", "additionalProperties")}
     schema["anyOf"] = [full, *full["additionalProperties"]["anyOf"]]
 

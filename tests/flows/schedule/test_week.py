@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ ENDS = {"Completed", "Waiting", "Skipped", "Failed"}
 OVERNIGHT = ("-c", "from overnight.cli.main import main; main(prog_name='overnight')")
 SERVER = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
 }
@@ -171,7 +173,9 @@ class Week:
             for process in self.needed:
                 assert process.poll() is None, "a process has ended: see its log"
             sleep(0.3)  # each answer costs the server time
-            return happened()
+            with suppress(TimeoutError):  # a busy server
+                return happened()
+            return None
 
         wait_for(what, has_happened, AT_MOST)
 
@@ -204,7 +208,7 @@ def test_a_week_of_hours_in_two_regions_is_scheduled_caught_up_backfilled_and_me
     poison = week.folder / "in/eu/2026-03-29/13/rows.jsonl"
     good = poison.read_text()
     poison.write_text('{"id": \n')
-    for time in TIMES[:-24]:
+    for time in TIMES[2:-24:3]:  # the scheduler makes three runs ahead
         week.clock.move(time + timedelta(seconds=5))
         week.wait_for(f"the run of {time}", partial(week.is_scheduled, time))
     assert week.scheduled_times() == TIMES[:-24]
