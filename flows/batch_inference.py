@@ -115,7 +115,6 @@ def run_open(job: Job, run: Run, notice: Notice) -> tuple[dict[str, Any], str]:
     if run.limit_rows:
         keep_sample(job, receipt)
     verdict = notice.end(run, receipt)
-    announce(job, run, receipt)
     return receipt, show_published(run, receipt, verdict, job.sink_for(run).shown(run))
 
 

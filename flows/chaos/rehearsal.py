@@ -139,6 +139,7 @@ class Rehearsal:
                 "expected no RAY_ADDRESS, found one: `overnight chaos` kills processes of a Ray of its own, never "
                 "those of a cluster that others use. Unset it for this command."
             )
+        handler = signal.signal(signal.SIGTERM, signal.default_int_handler)  # without it, the runs would stay
         try:
             reference = self._start("undisturbed", 1).receipt()
             parts = PARTS_BETWEEN_KILLS * (len(strikes) + 1)
@@ -149,6 +150,7 @@ class Rehearsal:
         finally:
             for run in self.running:
                 end_all(MARK, run.mark)
+            signal.signal(signal.SIGTERM, handler)
 
     def _start(self, side: str, rows_per_part: int) -> Started:
         settings = [f"state={self.folder / side}", *self.settings]

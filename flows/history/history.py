@@ -17,13 +17,17 @@ OTHER_FINGERPRINT = Remark("fingerprint", "settings, models or code are others t
 
 @dataclass
 class History:
-    """The lines of a job, the oldest first. `problem` is why they cannot be read."""
+    """The lines of a job, the oldest first. `problem` is why they cannot be read.
+
+    `place` is the state as pages show it: a path below the folder of a site.
+    """
 
     job: str
     state: Location
     lines: Sequence[Line]
     directories: dict[str, str]  # of all partitions, in the state
     problem: str = ""
+    place: str = ""
 
 
 def read_history(state: Location, job: str = "", first: str = "", last: str = "", newest: int | None = None) -> History:
@@ -38,7 +42,7 @@ def read_history(state: Location, job: str = "", first: str = "", last: str = ""
     _compare(lines)
     if begin < len(partitions):
         lines = [line for line in lines if line.entry.partition >= partitions[begin]]
-    return History(job or state.parent.name, state, lines[-newest if newest else None :], directories)
+    return History(job or state.parent.name, state, lines[-newest if newest else None :], directories, place=str(state))
 
 
 def _compare(lines: Sequence[Line]) -> None:

@@ -41,8 +41,8 @@ States = Callable[[], Sequence[Location]]
 class Pages:
     """The pages of jobs, and the places of their reports, by the path of the request. They are read when needed."""
 
-    def __init__(self, states: States) -> None:
-        self.states = states
+    def __init__(self, states: States, folder: Location | None) -> None:
+        self.states, self.folder = states, folder
         self.lock = threading.Lock()
         self.read_at = -FRESH_SECONDS
         self.texts: dict[str, bytes] = {}
@@ -60,7 +60,7 @@ class Pages:
         return text
 
     def _read(self) -> None:
-        histories = read_site(self.states())
+        histories = read_site(self.states(), self.folder)
         links: dict[str, str | None] = {slug(history): slug(history) for history in histories}
         texts = {f"/{name}": page.encode(errors="replace") for name, page in pages(histories, links)}
         self.texts = texts | {"/": texts["/index.html"]}
@@ -73,10 +73,12 @@ class Pages:
 
 
 @contextlib.contextmanager
-def site_served(states: States, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+def site_served(
+    states: States, host: str = "127.0.0.1", port: int | None = None, folder: Location | None = None
+) -> Iterator[str]:
     """Serve the site of the jobs with these states while the body runs. Yield its address, with how to log in.
 
-    Without a port, the server takes `PORT`, or any other if another program has it.
+    Without a port, the server takes `PORT`, or any other if another program has it. `folder` is that of `read_site`.
     """
     home = Path(get_current_settings().home)
     login = client_login(home)
@@ -84,7 +86,7 @@ def site_served(states: States, host: str = "127.0.0.1", port: int | None = None
     if not login:
         login = f"overnight:{secrets.token_urlsafe(16)}"
         words = f"log in with {login}"
-    server = _listen(host, port, _handler(Pages(states), login, host))
+    server = _listen(host, port, _handler(Pages(states, folder), login, host))
     thread = threading.Thread(target=server.serve_forever, name="site", daemon=True)
     thread.start()
     try:

@@ -56,8 +56,11 @@ def _is_state(place: Location, directories: Sequence[str]) -> bool:
     return any((place / names[-1] / file).exists() for file in ("receipt.json", "failure.json"))
 
 
-def read_site(states: Sequence[Location]) -> list[History]:
-    """Return the history of each state with a run. One that cannot be read has a problem instead of lines."""
+def read_site(states: Sequence[Location], folder: Location | None = None) -> list[History]:
+    """Return the history of each state with a run. One that cannot be read has a problem instead of lines.
+
+    With `folder`, which is above the states, pages show paths below it, and no path of the machine.
+    """
     histories = []
     for state in states:
         try:
@@ -66,18 +69,27 @@ def read_site(states: Sequence[Location]) -> list[History]:
             history = _unread(state, error.message)
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # a receipt that Overnight did not write
             history = _unread(state, f"expected records of Overnight, found others: {type(error).__name__}: {error}")
+        if folder:
+            history.place = _place(state, folder)
+            history.problem = history.problem.replace(str(state), history.place)
         if history.lines or history.problem:
             histories.append(history)
     return sorted(histories, key=lambda history: history.job)
 
 
 def _unread(state: Location, problem: str) -> History:
-    return History(state.parent.name, state, [], {}, masked(problem))
+    return History(state.parent.name, state, [], {}, masked(problem), str(state))
+
+
+def _place(state: Location, folder: Location) -> str:
+    (_, path), (_, root) = state.open_filesystem(), folder.open_filesystem()
+    place = posixpath.relpath(path, root)
+    return posixpath.basename(path) if place == "." else place
 
 
 def write_site(folder: Location, output: Location | None = None) -> tuple[Location, list[History]]:
     """Write the site of the jobs below a folder, and return where it is, with the histories that it shows."""
-    histories = read_site(find_states(folder))
+    histories = read_site(find_states(folder), folder)
     site = output or folder / FOLDER
     site.make_private()  # error messages hold texts of rows
     is_below = _is_below(site, folder)

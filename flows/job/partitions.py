@@ -68,6 +68,12 @@ def _checked(values: list[str]) -> list[str]:
     return values
 
 
+def _with_short_form(schema: dict[str, Any]) -> None:
+    """Let the JSON schema of `values` also accept the values without a column: a list, a file or folders."""
+    full = {name: schema.pop(name) for name in ("type", "additionalProperties")}
+    schema["anyOf"] = [full, *full["additionalProperties"]["anyOf"]]
+
+
 class Partitions(Settings):
     """The partitions of a job: each period of time, each value, or each value in each period."""
 
@@ -89,6 +95,7 @@ class Partitions(Settings):
         Field(
             description="A column, and its values: a partition for each. A list, or a file or folders that have them.",
             examples=[{"region": ["eu", "us"]}],
+            json_schema_extra=_with_short_form,
         ),
     ] = {}
 

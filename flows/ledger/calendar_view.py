@@ -53,6 +53,11 @@ class Month:
         return self.name if self.unit is UNITS["value"] else self.name.rpartition(" ")[0]
 
     @property
+    def time(self) -> str:
+        """Return the time of the line, such as YYYY-MM; empty for a value alone."""
+        return "" if self.unit is UNITS["value"] else self.name.rpartition(" ")[2]
+
+    @property
     def weeks(self) -> list[list[int]]:
         """Return the numbers of the cells in lines; 0 for a day of another month."""
         if self.unit is UNITS["day"]:
@@ -135,7 +140,8 @@ def unpublished(entries: Sequence[PartitionStatus]) -> list[PartitionRange]:
     """Return the ranges of partitions whose status is not `published`, newest first."""
     lines = sorted(entries, key=by_value, reverse=True)
     groups = groupby(lines, lambda entry: (entry.status, entry.why, entry.since, by_value(entry)[0]))
-    return [PartitionRange(tuple(group)[::-1]) for (status, *_), group in groups if status != "published"]
+    ranges = [PartitionRange(tuple(group)[::-1]) for (status, *_), group in groups if status != "published"]
+    return sorted(ranges, key=lambda stretch: time_and_value(stretch.entries[-1].partition)[0], reverse=True)
 
 
 def published(entries: Sequence[PartitionStatus]) -> list[PartitionStatus]:

@@ -1,15 +1,17 @@
-"""The notice of a run: its report, a message to each receiver of `notify`, and its events of OpenLineage.
+"""The notice of a run: its report, the event of its publish, the messages of `notify`, and events of OpenLineage.
 
-Every end of a run passes this one place. A notice that cannot be sent is a warning in the run's log, which the terminal
-shows, and changes nothing of the run. A sample, and a run with nothing to run, give no notice.
+Every end of a run or undo passes this one place. A notice that cannot be sent is a warning in the run's log, which the
+terminal shows, and changes nothing of the run. A sample, and a run with nothing to run, give no notice.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import prefect.runtime
 from prefect import get_run_logger
+from prefect.context import FlowRunContext
 from prefect.utilities.urls import url_for
 
 from overnight.flows.job.model import Job
@@ -21,6 +23,7 @@ from overnight.flows.report.report import Report, facts_file, keep_report
 from overnight.flows.report.verdict import Verdict
 from overnight.flows.runs import flow_run
 from overnight.flows.runs.cancellation import INTERRUPTIONS
+from overnight.flows.schedule.run_after import announce
 from overnight.tasks.artifacts import dispensable
 from overnight.tasks.config.masking import filled_in, masked
 from overnight.tasks.errors import BudgetReached, OvernightError, explain
@@ -45,12 +48,17 @@ class Notice:
                 self.lineage.start(run)
 
     def end(self, run: Run, record: Mapping[str, Any]) -> Verdict | None:
-        """Write the report of the run, and return its verdict. `record` is its receipt, or what `failure.json` has."""
+        """Write the report of the run, send the event of a publish, and return the verdict.
+
+        `record` is the receipt of the run, or what `failure.json` has.
+        """
         report = keep_report(self.job, run, record, self.file)
         self.record = dict(report.record if report else record)
         self.events.add(str(self.record["status"]))
         if self.record.get("error_type") == BudgetReached.__name__:
             self.events.add("budget")
+        if record["status"] == "published":
+            announce(self.job, run, record)
         if not report:
             return None
         self._add(report, run)
@@ -134,6 +142,11 @@ def warned(receiver: str) -> Iterator[None]:
     try:
         yield
     except OvernightError as error:
-        get_run_logger().warning("notice not sent: %s", error)
+        _log().warning("notice not sent: %s", error)
     except Exception as error:
-        get_run_logger().warning("notice not sent: %s: %s: %s", receiver, type(error).__name__, masked(str(error)))
+        _log().warning("notice not sent: %s: %s: %s", receiver, type(error).__name__, masked(str(error)))
+
+
+def _log() -> Any:
+    """Return the log of the run; an undo has none."""
+    return get_run_logger() if FlowRunContext.get() else logging.getLogger(__name__)

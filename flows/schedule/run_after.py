@@ -13,6 +13,7 @@ from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.events import emit_event
+from prefect.settings import get_current_settings
 from prefect.states import Completed
 
 from overnight.flows.job.model import Job
@@ -35,11 +36,11 @@ def resource_of(job_name: str) -> str:
 
 
 def announce(job: Job, run: Run, receipt: Mapping[str, Any]) -> None:
-    """Send the event of a publish to the Prefect server.
+    """Send the event of a publish to the Prefect server. Without a server, which an undo may lack, do nothing.
 
     Its payload has the partition, and the hour, day, week and month of its begin, for jobs with longer partitions.
     """
-    if run.limit_rows:
+    if run.limit_rows or not get_current_settings().api.url:
         return
     resource = {"prefect.resource.id": resource_of(run.job), "prefect.resource.name": run.job}
     time, value = time_and_value(run.partition)

@@ -38,7 +38,7 @@ def site(folder: str, output: str | None, port: int | None, host: str) -> None:
         if port is not None:
             from overnight.flows.history.server import site_served
 
-            with site_served(lambda: find_states(location), host, port) as line:
+            with site_served(lambda: find_states(location), host, port, location) as line:
                 click.echo(line, err=True)
                 with contextlib.suppress(KeyboardInterrupt):
                     threading.Event().wait()

@@ -17,7 +17,8 @@ def undo(job_path: Path, partition: str | None, to: str, reason: str, as_json: b
     """Publish the earlier rows of a partition again, in one step.
 
     Publication 1 is the oldest. Sinks of files keep sink.keep_publications replaced ones. It starts
-    neither Ray nor Prefect. A later run of the unchanged job does not publish the undone rows again.
+    neither Ray nor Prefect. Receivers of notify and jobs that follow learn of it. A later run of the
+    unchanged job does not publish the undone rows again.
     """
     from overnight.flows.job.loading import load_job
     from overnight.tasks.errors import JobError

@@ -1,14 +1,18 @@
 """What a seed draws, where a rehearsal refuses to run, and a sample that its kills leave exact."""
 
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from overnight.flows.chaos.rehearsal import FREEZE_RUN, KILL_RUN, Rehearsal, Report, draw_strikes
 from overnight.tasks.errors import JobError
 from tests.chaos.conftest import write_job
+from tests.chaos.runs import SIGINT_NOT_IGNORED, wait_for
 from tests.conftest import WORKER_PATH
 
 
@@ -48,6 +52,32 @@ def test_strikes_for_which_each_run_is_too_short_are_counted_and_the_rehearsal_e
     report = Report("job", "all", 7, 10)
     assert Rehearsal(tmp_path, "all", 10, (), tmp_path)._disturbed(draw_strikes(3, 7), 1, report)
     assert (report.missed, report.runs, report.strikes) == (3, 3, [])
+
+
+WAITS = """
+import sys
+from pathlib import Path
+from overnight.flows.chaos import rehearsal
+rehearsal.COMMAND = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+rehearsal.Rehearsal(Path("job.yaml"), "all", 10, (), Path(sys.argv[1])).play([], 0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_rehearsal_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    command = [*SIGINT_NOT_IGNORED, sys.executable, "-c", WAITS, str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        below, alive = psutil.Process(process.pid), list[psutil.Process]()
+        try:
+            wait_for("a run and its child", lambda: len(below.children(recursive=True)) == 2)
+            alive = below.children(recursive=True)
+            process.send_signal(number)
+            process.wait(60)
+            alive = psutil.wait_procs(alive, 60)[1]
+            assert alive == []
+        finally:
+            for each in (process, *alive):
+                each.kill()
 
 
 @pytest.mark.chaos

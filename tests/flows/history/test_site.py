@@ -120,6 +120,16 @@ def test_the_names_of_pages_do_not_depend_on_how_the_folder_is_written(
     assert len(list((folder / "_overnight_site").iterdir())) == 3
 
 
+def test_pages_show_paths_below_the_folder_and_none_of_the_machine(tmp_path: Path) -> None:
+    folder = lake(tmp_path)
+    (folder / "deep/dogs-state/date=2026-01-01/receipt.json").write_text("{")
+    site, _ = write_site(Location(str(folder)))
+    pages = {page.name: page.read_text() for page in Path(str(site)).glob("*.html")}
+    assert "<bdi>cats/_overnight</bdi>" in pages["index.html"]
+    assert "deep/dogs-state/date=2026-01-01/receipt.json: expected a JSON object" in pages["index.html"]
+    assert not any(str(tmp_path) in text for text in pages.values())
+
+
 def test_a_job_whose_receipts_are_damaged_costs_no_other(tmp_path: Path) -> None:
     folder = lake(tmp_path)
     (folder / "cats/_overnight/date=2026-01-01/receipt.json").write_text("{")

@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from overnight.flows.job.loading import load_job
+from overnight.flows.job.loading import job_schema, load_job
 from overnight.flows.job.model import Job
 from overnight.flows.job.parameters import partition_choices
 from overnight.flows.job.partitions import Partitions
@@ -75,6 +76,15 @@ def test_what_a_job_cannot_have_is_refused_with_the_reason(partitions: Any, more
     with pytest.raises(ValidationError) as caught:
         job(partitions, **more)
     assert message in str(caught.value)
+
+
+def test_the_schema_takes_each_form() -> None:
+    schema = job_schema()
+    validator = jsonschema.Draft202012Validator({"$ref": "#/$defs/Partitions", "$defs": schema["$defs"]})
+    for partitions, _ in FORMS:
+        validator.validate(partitions)
+    for wrong in ({"values": "eu"}, {"values": [1]}, {"every": "year"}):
+        assert not validator.is_valid(wrong)
 
 
 def test_a_job_without_the_key_keeps_its_fingerprint_its_settings_and_its_placeholders() -> None:

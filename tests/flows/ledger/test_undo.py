@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from prefect.logging import disable_run_logger
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from overnight.cli.main import main
 from overnight.flows.history.changes import changes_between
@@ -24,6 +25,7 @@ from overnight.flows.report.verdict import judge
 from overnight.flows.runs.attempt import Scope, fresh_receipt, opened
 from overnight.flows.runs.continuation import plan_retry
 from overnight.flows.runs.run import describe_run
+from overnight.flows.schedule.run_after import PUBLISHED
 from overnight.tasks.errors import JobError, NotKept
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.rows import blocks
@@ -32,7 +34,10 @@ from overnight.tasks.state.manifest import read_manifest
 from overnight.tasks.write.publish.continued import leave_for_next
 from overnight.tasks.write.publish.publish import prepared, publish
 from overnight.tasks.write.sinks.parquet import ParquetSink
+from tests import webhook as webhooks
+from tests.chaos.runs import wait_for
 from tests.contracts.sinks.publications import receipt_of, records_of, stage
+from tests.prefect_api import ask
 
 OLD, NEW = [1, 2, 3], [4, 5, 6]
 BAD = {"row_id": "a.csv#3", "uri": "a.csv", "stage": "infer", "error_type": "ValueError", "error_message": "bad"}
@@ -105,6 +110,42 @@ def test_the_unchanged_job_does_not_publish_the_undone_rows_again(tmp_path: Path
 
 def undone_of(job: Job, generation: str) -> dict[str, Any]:
     return Results(job, "job.yaml", job.published).publication("all", generation).receipt
+
+
+def test_others_learn_of_an_undo_as_of_a_publish(
+    prefect_api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(job_in(tmp_path), OLD)
+    published(job_in(tmp_path, factor=2), NEW)
+    notify = [{"webhook": "${OPS_HOOK}", "on": ["published"]}]
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "notify": notify}))
+    with webhooks.webhook() as server:
+        monkeypatch.setenv("OPS_HOOK", server.url)
+        receipt = undo(load_job(path), reason="wrong factor", file=str(path))
+    [post] = server.posts
+    assert (post["title"], post["rows_out"]) == ("j/all published", len(OLD))
+    assert "wrong factor" in post["sentence"]
+    assert receipt["generation"] in post["report"]
+
+    def events() -> list[Any]:
+        found = ask(prefect_api, "/events/filter", {"filter": {"event": {"name": [PUBLISHED]}}})["events"]
+        return [event for event in found if event["payload"]["generation"] == receipt["generation"]]
+
+    [event] = wait_for("the event", events)
+    assert (event["resource"]["prefect.resource.id"], event["payload"]["partition"]) == ("overnight.job.j", "all")
+    assert "wrong factor" in ask(prefect_api, "/artifacts/j-partitions/latest")["data"]
+    assert "P 1 published" in ask(prefect_api, "/artifacts/j-calendar/latest")["data"]
+
+
+def test_an_undo_starts_no_prefect_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    published(job_in(tmp_path), OLD)
+    published(job_in(tmp_path, factor=2), NEW)
+    with temporary_settings({PREFECT_HOME: tmp_path}, restore_defaults={PREFECT_API_URL}):
+        undo(job_in(tmp_path, factor=2))
+    assert not list(tmp_path.glob("*server*"))
+    assert not (tmp_path / "prefect.db").exists()
+    assert capfd.readouterr().err == ""
 
 
 def test_quarantined_rows_can_be_retried_after_an_undo(tmp_path: Path) -> None:

@@ -144,6 +144,12 @@ def test_of_many_that_are_not_published_the_newest_twenty_are_told(shown: Any) -
     assert lines[-1] == "and 10 more"
 
 
+def test_the_newest_unpublished_partitions_of_all_regions_are_first() -> None:
+    names = ["2026-03-01T05,eu", "2026-03-01T07,eu", "2026-03-01T04,us", "2026-03-01T06,us"]
+    ranges = calendar_view.unpublished([entry(name, "failed", name) for name in names])
+    assert [stretch.name for stretch in ranges] == sorted(names, reverse=True)
+
+
 def test_the_last_line_names_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = jobs.load(tmp_path)
     show_status("numbers", [entry("2026-01-02", "published")], job.reports)
