@@ -70,7 +70,11 @@ def worked(folder: Path, attempt: str, count: int = 9, form: str = "one", key: s
     known = store(result, f"{GENERATION}-{attempt}-000000")
     calls = sorted({x for call in CALLS for x in call})
     CALLS.clear()
-    return result.drop_columns([name for name in result.column_names if name.startswith(blocks.REMEMBERED)]), calls, known
+    return (
+        result.drop_columns([name for name in result.column_names if name.startswith(blocks.REMEMBERED)]),
+        calls,
+        known,
+    )
 
 
 def content(block: pa.Table) -> list[dict[str, Any]]:
