@@ -26,7 +26,7 @@ def known_rows(memory: ModelMemory, attempt: str) -> KnownRows:
 
 
 def remembered_work(known: KnownRows, columns: list[str] | None, build: Callable[[], Work], calls: list[Made]) -> Work:
-    """Return the step's work, which adds what is to be remembered to `calls`. `columns` are those that the step gets.
+    """Return the step's work, which adds new results to `calls`. The step gets `columns`, or all columns.
 
     The step is built when the first unknown row comes.
     """

@@ -34,7 +34,7 @@ SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0
 # the most of the first piece: its rows may be slower than the sample
 FIRST_SECONDS, FIRST_ROWS = 0.2, 64
 
-Calls = defaultdict[ModelMemory, list[Made]]  # what is to be remembered of a block
+Calls = defaultdict[ModelMemory, list[Made]]  # the results for a block, by the memory that gets them
 
 
 @dataclass(frozen=True)

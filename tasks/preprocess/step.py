@@ -63,7 +63,7 @@ class PreprocessStep(Leaf):
         return copy
 
     def columns_read(self) -> list[str] | None:
-        """Return the names of the columns of which a row's result is made; None for all columns."""
+        """Return the names of the columns that decide a row's result; None for all columns."""
         return self.inputs() or list(self.column_effect().reads) or None
 
     @abc.abstractmethod
