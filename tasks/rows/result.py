@@ -70,10 +70,9 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
 def stacked(
     outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "infer", before: pa.Table | None = None
 ) -> Outcome:
-    """Join the outcomes of several calls, each on the next rows of `before`. `lengths` has the rows of each call.
+    """Join the outcomes of calls, each on the next `lengths` rows of `before`. Columns that it did not replace stay.
 
-    A column that one call replaced and another left as it was has values of `before` for the latter. Raise
-    `ContractError`, with this stage, if a column's types have no common type.
+    Raise `ContractError`, with this stage, if a column's types have no common type.
     """
     if len(outcomes) == 1:
         return outcomes[0]
