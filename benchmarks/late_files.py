@@ -1,7 +1,7 @@
 """Measure late files: `python benchmarks/late_files.py [--files 20000] [--changed 200] [--folder DIR]`.
 
-It publishes a partition of small text files, changes some of them, and runs again. It prints the rows that the model
-saw in both runs, their seconds, and if the result is row by row that of a run from nothing.
+It publishes a partition of small photos, changes some of them, and runs again. It prints the rows that the model saw
+in both runs, their seconds, and if the result is row by row that of a run from nothing.
 """
 
 import argparse
@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import yaml
+from PIL import Image
 
 MODEL = """
 class Measure:
@@ -23,8 +25,8 @@ class Measure:
 
     def __call__(self, batch):
         with open(self.log, "a") as log:
-            log.writelines("row\\n" for _ in batch["row_id"])
-        return {"length": [len(text) for text in batch["text"]]}
+            log.writelines("row\\n" for _ in batch["image"])
+        return {"brightness": batch["image"].mean(axis=(1, 2, 3))}
 """
 
 
@@ -33,7 +35,8 @@ def run(folder: Path, name: str) -> tuple[dict[str, Any], int, float]:
     model = {"kind": "python", "target": "late_model:Measure", "kwargs": {"log": str(folder / "log")}}
     job = {
         "name": name,
-        "source": {"kind": "text", "path": str(folder / "in")},
+        "source": {"kind": "images", "path": str(folder / "in")},
+        "preprocess": [{"kind": "resize_image", "size": 32}],
         "inference": [model],
         "sink": {"kind": "parquet", "path": str(folder / name)},
     }
@@ -53,15 +56,20 @@ def rows_of(receipt: dict[str, Any], sink: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["row_id"])
 
 
+def draw_photo(folder: Path, number: int, seed: int) -> None:
+    pixels = np.random.default_rng([seed, number]).integers(0, 256, (6, 8, 3), np.uint8)
+    Image.fromarray(pixels).resize((96, 72)).save(folder / f"in/{number:06d}.jpg")
+
+
 def measure(folder: Path, files: int, changed: int) -> None:
     (folder / "in").mkdir(parents=True)
     (folder / "late_model.py").write_text(MODEL)
     for number in range(files):
-        (folder / f"in/{number:06d}.txt").write_text(f"text {number}")
+        draw_photo(folder, number, seed=1)
     _, all_rows, seconds = run(folder, "late")
     print(f"first run             {all_rows:,} rows through the model, {seconds:.1f} s")
     for number in range(0, files, files // changed):
-        (folder / f"in/{number:06d}.txt").write_text(f"another text {number}")
+        draw_photo(folder, number, seed=2)
     receipt, rows, seconds = run(folder, "late")
     print(f"after {changed:,} changed files  {rows:,} rows through the model, {seconds:.1f} s: {rows / all_rows:.2%}")
     print(f"continued             {receipt['continued']}")

@@ -314,9 +314,10 @@ class Job(Settings):
 
     @model_validator(mode="after")
     def _what_is_remembered_has_a_memory(self) -> "Job":
-        for model in self.models:
-            if model.remember and not self.memory:
-                raise ValueError(f"remember: expected memory in the job, found none for {model.shown_name()}; set it")
+        for entry in (*self.preprocess, *self.inference):
+            if entry.remember and not self.memory:
+                name = entry.shown_name() if isinstance(entry, Predictor) else entry.kind
+                raise ValueError(f"remember: expected memory in the job, found none for {name}; set it")
         return self
 
     @model_validator(mode="after")

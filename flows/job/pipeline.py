@@ -1,6 +1,8 @@
 """Compile a job: its stages, in the order in which rows pass them."""
 
 from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
 
 from overnight.flows.job.model import Job
 from overnight.tasks.config.user_code import fingerprint
@@ -11,9 +13,10 @@ from overnight.tasks.ingest.kinds import Source
 from overnight.tasks.memory.keys import model_key
 from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.preprocess.in_process import Steps
-from overnight.tasks.preprocess.kinds import Step
+from overnight.tasks.preprocess.kinds import PreprocessStep, Step
 from overnight.tasks.shuffle.kinds import Shuffle
 
+IMAGE_LIBRARIES = ("PIL", "pillow_heif")  # whose versions decide what steps make of images
 Reads = tuple[str, ...] | None  # the columns that later entries read; None: all columns
 
 
@@ -54,12 +57,27 @@ def compile_job(job: Job) -> Pipeline:
 
 
 def with_memory(pipeline: Pipeline, job: Job, is_read: bool = True) -> Pipeline:
-    """Return the pipeline with the memory of each model that is remembered. The models of `job` have their pins.
+    """Return the pipeline with the memory of each model and step that is remembered. The models have their pins.
 
     Without `is_read`, results are only written there.
     """
-    links = [replace(link, memory=memory_of(job, link.model, is_read)) for link in pipeline.links]
-    return replace(pipeline, links=links)
+    numbers = count(1)
+    steps = [_remembered(step, job, next(numbers), is_read) for step in pipeline.steps]
+    links = []
+    for link in pipeline.links:
+        behind = link.steps
+        if isinstance(behind, Steps):
+            own = [_remembered(step, job, next(numbers), is_read) for step in behind.steps]
+            behind = replace(behind, steps=tuple(own))
+        links.append(replace(link, memory=memory_of(job, link.model, is_read), steps=behind))
+    return replace(pipeline, steps=steps, links=links)
+
+
+def _remembered(step: Any, job: Job, number: int, is_read: bool) -> Any:
+    if not job.memory or not isinstance(step, PreprocessStep) or not step.remember:
+        return step
+    name = f"step {number} {getattr(step, 'target', None) or step.kind}"
+    return step.remembered(ModelMemory(job.memory.path, key_of(step), name, job.memory.days, is_read))
 
 
 def memory_of(job: Job, model: Predictor, is_read: bool = True) -> ModelMemory | None:
@@ -69,14 +87,19 @@ def memory_of(job: Job, model: Predictor, is_read: bool = True) -> ModelMemory |
     return ModelMemory(job.memory.path, key_of(model), model.shown_name(), job.memory.days, is_read)
 
 
-def key_of(model: Predictor) -> str:
-    """Return the key of what a model makes of a row. Its name and `where` do not change that."""
-    files, targets = dict(model.pins), [code.target for code in model.code()]
-    kind = type(model)
+def key_of(leaf: Predictor | PreprocessStep) -> str:
+    """Return the key of what a model or a step makes of a row. A model's name and `where` do not change that."""
+    targets = [code.target for code in leaf.code()]
+    if isinstance(leaf, Predictor):
+        files, settings = dict(leaf.pins), leaf.content_settings("name", "where")
+    else:
+        files, settings = leaf.fingerprint(), leaf.content_settings()
+        targets += [*leaf.libraries(), *IMAGE_LIBRARIES]
+    kind = type(leaf)
     if not kind.__module__.startswith("overnight."):  # a kind of an installed package
         targets.append(f"{kind.__module__}:{kind.__name__}")
         files |= fingerprint(targets[-1])
-    return model_key(model.content_settings("name", "where"), files, targets)
+    return model_key(settings, files, targets)
 
 
 def _with(read: Reads, *more: list[str] | None) -> Reads:

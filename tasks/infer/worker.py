@@ -202,7 +202,7 @@ class Worker:
             size = min(self.batch.rows, len(live))
             pieces = [live[start : start + size] for start in range(0, len(live), size)]
             try:
-                return stacked(list(map(self._measured, pieces)), list(map(len, pieces)))
+                return stacked(list(map(self._measured, pieces)), list(map(len, pieces)), "infer", live)
             except Exception as error:
                 if is_device_failure(error):
                     self.rows.guard.end_process(error)

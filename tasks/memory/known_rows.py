@@ -1,6 +1,6 @@
-"""The rows that a model has seen: a run takes their results from files, and calls the model for the others alone.
+"""The rows that a model or a step has seen: a run takes their results from files, and calls it for the others alone.
 
-A member of a file has the results of one call: the columns that the model added, without a prefix, and the row keys.
+A member of a file has the results of one call: the columns that it added, without a prefix, and the row keys.
 """
 
 import json
@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from overnight.tasks.memory.made_rows import KEY, ROWS, Made, packed
 from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.reuse.kept_files import DAMAGE, KeptFiles
 from overnight.tasks.rows.plain_values import arrow_column
-from overnight.tasks.rows.result import Outcome, concatenated
+from overnight.tasks.rows.result import PADDING, Outcome, concatenated
 from overnight.tasks.storage.location import Location
 
 TRIAL = "trial.json"  # beside the files: what a trial of the model measured
@@ -46,7 +45,7 @@ class KnownRows:
     def has_all(self, rows: pa.Table) -> bool:
         """Return True if all rows, with the columns that the model reads, are known."""
         keys = row_keys(rows)
-        return keys is not None and len(self._find(keys)[0]) == len(keys)
+        return keys is not None and len(self._find(keys)) == len(keys)
 
     def completed(self, rows: pa.Table, call: Callable[[np.ndarray], Outcome]) -> tuple[Outcome, Made | None]:
         """Return the results for rows with the columns that the model reads, and what to remember.
@@ -56,7 +55,8 @@ class KnownRows:
         keys = row_keys(rows)
         if keys is None:
             return call(np.arange(len(rows))), None
-        numbers, table = self._find(keys)
+        places = self._find(keys)
+        numbers = np.array(sorted(places), np.int64)
         misses = np.setdiff1d(np.arange(len(rows)), numbers)
         outcome = Outcome()
         if len(misses):
@@ -66,25 +66,38 @@ class KnownRows:
             columns[name.removeprefix(self._prefix)] = arrow_column(name, values)
         whole = np.setdiff1d(np.arange(len(misses)), list(outcome.failed))
         own_keys = pa.array([keys[row] for row in misses[whole]], pa.binary(KEY_BYTES))
-        new = pa.table(columns)
-        new_rows = packed(new.take(whole).append_column(KEY, own_keys) if columns else None, len(numbers))
+        new = pa.table(columns or {PADDING: pa.nulls(len(misses))})  # it may leave all columns as they were
+        new_rows = packed(new.take(whole).append_column(KEY, own_keys), len(numbers))
         if not len(numbers):
             return outcome, new_rows
         errors = {int(misses[row]): error for row, error in outcome.failed.items()}
-        return Outcome(self._joined(table, numbers, new, misses), failed=errors), new_rows
+        places |= {int(misses[row]): (new, int(row)) for row in whole}
+        return Outcome(self._columns(places, rows), failed=errors), new_rows
 
-    def _joined(self, table: pa.Table, numbers: np.ndarray, new: pa.Table, misses: np.ndarray) -> dict[str, Any]:
-        """Return the columns of all rows: `numbers` are those of `table`, and `misses` are those of `new`."""
-        places = np.full(len(numbers) + len(misses), -1)
-        places[numbers] = np.arange(len(numbers))
-        if new.num_columns:
-            places[misses] = len(numbers) + np.arange(len(misses))
-            table = concatenated([table, new], "infer")
-        table = table.take(pa.array(places, mask=places < 0))
-        return {self._prefix + name: table[name] for name in table.column_names}
+    def _columns(self, places: dict[int, tuple[pa.Table, int]], rows: pa.Table) -> dict[str, pa.ChunkedArray]:
+        """Return the columns of all rows, whose results are at these places; other rows get null.
 
-    def _find(self, keys: list[bytes]) -> tuple[np.ndarray, pa.Table]:
-        """Return the ascending numbers of the known rows, and a table with the result of each: the newest one."""
+        A column that some results replace, and others leave as it was, has the values of `rows` for the latter.
+        """
+        numbers: dict[int, list[int]] = defaultdict(list)  # of the rows in a table, by its id
+        for row, (table, _) in places.items():
+            numbers[id(table)].append(row)
+        names = dict.fromkeys(name for table, _ in places.values() for name in table.column_names)
+        names.pop(PADDING, None)
+        pieces = []
+        for own in numbers.values():
+            piece = places[own[0]][0].take([places[row][1] for row in own])
+            for name in names:
+                if name not in piece.column_names and self._prefix + name in rows.column_names:
+                    piece = piece.append_column(name, rows[self._prefix + name].take(own))
+            pieces.append(piece)
+        order = np.full(len(rows), -1)
+        order[np.concatenate(list(numbers.values()))] = np.arange(len(places))
+        whole = concatenated(pieces, "infer").take(pa.array(order, mask=order < 0))
+        return {self._prefix + name: whole[name] for name in names}
+
+    def _find(self, keys: list[bytes]) -> dict[int, tuple[pa.Table, int]]:
+        """Return for each known row the table and the number of its newest result."""
         numbers = np.frombuffer(b"".join(keys), np.uint64)[::2]
         candidates = [self._files.places(number) for number in numbers]
         places: dict[int, tuple[pa.Table, int]] = {}
@@ -97,8 +110,7 @@ class KnownRows:
                 if content and keys[row] in content[1]:
                     places[row] = content[0], content[1][keys[row]]
                     waiting.clear()
-        rows = np.array(sorted(places), np.int64)
-        return rows, _taken([places[row] for row in rows.tolist()])
+        return places
 
     def measured(self) -> dict[str, float] | None:
         """Return what `keep_measures` kept; None if nothing did."""
@@ -119,16 +131,3 @@ def _read(content: bytes) -> tuple[pa.Table, Positions]:
     table = pa.ipc.open_stream(content).read_all()
     keys = table[KEY].to_pylist()
     return table.drop_columns([KEY]), {key: row for row, key in enumerate(keys)}
-
-
-def _taken(places: list[tuple[pa.Table, int]]) -> pa.Table:
-    """Return the rows at these places, in order."""
-    numbers: dict[int, list[int]] = defaultdict(list)  # of the places in a table, by its id
-    for number, (table, _) in enumerate(places):
-        numbers[id(table)].append(number)
-    pieces = []
-    for own in numbers.values():
-        pieces.append(places[own[0]][0].take([places[number][1] for number in own]))
-    if not pieces:
-        return pa.table({})
-    return concatenated(pieces, "infer").take(np.argsort(np.concatenate(list(numbers.values()))))

@@ -46,11 +46,11 @@ class Made:
     members: list[tuple[bytes, bytes]]
 
 
-def packed(table: pa.Table | None, known: int) -> Made:
+def packed(table: pa.Table, known: int) -> Made:
     """Return the rows of a table with the column `KEY` in members of bounded size."""
     members = []
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    for piece in rebatch.cut(table, MEMBER_BYTES) if table and len(table) else ():
+    for piece in rebatch.cut(table, MEMBER_BYTES) if len(table) else ():
         content = pa.BufferOutputStream()
         with pa.ipc.new_stream(content, piece.schema, options=options) as writer:
             writer.write_table(piece.combine_chunks())

@@ -1,4 +1,4 @@
-"""The setting `memory` of a job, and what a model's stage gets of it."""
+"""The setting `memory` of a job, and what the stage of a model or a step gets of it."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +11,7 @@ from overnight.tasks.storage.location import Location
 
 
 class Memory(Settings):
-    """Where the results of models are remembered by row, for how long, and how much."""
+    """Where the results of models and steps are remembered by row, for how long, and how much."""
 
     path: SharedFolder
     gigabytes: Annotated[PositiveFloat, Field(description="A publish removes the oldest results beyond this size.")] = (
@@ -22,7 +22,7 @@ class Memory(Settings):
 
 @dataclass(frozen=True)
 class ModelMemory:
-    """The results of one model by row. `key` is that of the model, and `name` its name in this job."""
+    """The results of one model or step by row. `key` is that of the model, and `name` its name in this job."""
 
     path: str
     key: str

@@ -1,6 +1,7 @@
 """The stage of preprocessing steps: it runs them on blocks, in pieces that take a few seconds each."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,7 +13,10 @@ from overnight.tasks.config.code_folders import CodeFolder, folder_of, modules_i
 from overnight.tasks.engine.row_runner import Operation, RowRunner
 from overnight.tasks.engine.stage import Stage
 from overnight.tasks.engine.stream import Barrier
+from overnight.tasks.memory.made_rows import Made, with_made
+from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.preprocess.kinds import PreprocessStep
+from overnight.tasks.preprocess.remembered_work import known_rows, remembered_work
 from overnight.tasks.rows import rebatch, result
 from overnight.tasks.rows.arrow_types import files_in, holds_files
 from overnight.tasks.state.read_plan import read_block, read_summaries
@@ -29,6 +33,8 @@ BYTES_AT_ONCE = 2**20
 SECONDS_AT_ONCE, MOST_GROWTH = 2.0, 4.0
 # the most of the first piece: its rows may be slower than the sample
 FIRST_SECONDS, FIRST_ROWS = 0.2, 64
+
+Calls = defaultdict[ModelMemory, list[Made]]  # the results for a block, by the memory that gets them
 
 
 @dataclass(frozen=True)
@@ -60,23 +66,30 @@ class LoadedSteps:
     def __init__(self, stage: Steps, run: Run, is_trial: bool = False) -> None:
         label = f"{stage.label} sample" if is_trial else stage.label
         self._stage, self._rows = stage, RowRunner(run, stage.counts_as, label, stage.pace, is_trial)
-        self._operations = [_operation(step, stage.counts_as, run) for step in stage.steps]
+        self._run, self._is_trial = run, is_trial
 
     def on(self, blocks: Iterable[pa.Table], isolation: RowIsolation | None) -> Iterator[pa.Table]:
         """Yield the blocks after all steps, in pieces that take a few seconds each."""
         for block in blocks:
             with self._rows.guard.at(block, isolation) as block_isolation:
-                run = partial(self._run, isolation=block_isolation)
+                run = partial(self._worked, isolation=block_isolation)
                 pieces = _in_pieces(run, block, self._most_rows(block), self._stage.pace)
                 yield from rebatch.rebatch_bytes(pieces, BYTES_AT_ONCE)
 
     def tried(self, block: pa.Table) -> pa.Table:
         """Return `block` after all steps. Steps of less than a second run twice, to measure them without imports."""
         with self._rows.guard.at(block) as isolation:
-            return _without_warm_up(lambda: self._run(block, isolation), WARM_UP_SECONDS)
+            return _without_warm_up(lambda: self._worked(block, isolation), WARM_UP_SECONDS)
 
-    def _run(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
-        return self._rows.run(block, self._operations, isolation)
+    def _worked(self, block: pa.Table, isolation: RowIsolation) -> pa.Table:
+        calls: Calls = defaultdict(list)
+        operations = [_operation(step, self._stage.counts_as, self._run, calls) for step in self._stage.steps]
+        block = self._rows.run(block, operations, isolation)
+        if not self._is_trial:
+            for memory, results in calls.items():
+                if results:
+                    block = with_made(block, memory, results)
+        return block
 
     def _most_rows(self, block: pa.Table) -> int:
         """Return how many rows of the block the steps get in one call: all rows if none contains a file."""
@@ -117,11 +130,15 @@ def _in_pieces(
         yield output
 
 
-def _operation(step: PreprocessStep | Barrier, stage: str, run: Run) -> Operation:
+def _operation(step: PreprocessStep | Barrier, stage: str, run: Run, calls: Calls) -> Operation:
     source = f"{stage} {getattr(step, 'target', None) or step.kind}"
-    if isinstance(step, PreprocessStep):
+    if not isinstance(step, PreprocessStep):
+        return Operation(source, partial(step.work_on, run=run))
+    memory = step.memory
+    if memory is None:
         return Operation(source, lambda _: build(step))
-    return Operation(source, partial(step.work_on, run=run))
+    known = known_rows(memory, run.attempt)
+    return Operation(source, lambda _: remembered_work(known, step.columns_read(), partial(build, step), calls[memory]))
 
 
 def build(step: PreprocessStep) -> result.Work:

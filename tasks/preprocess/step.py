@@ -1,9 +1,12 @@
 """The interface of a preprocess step: build once per worker, then work on one table after another."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+from pydantic import Field, PrivateAttr, field_validator
 
 from overnight.tasks.config.settings import Leaf
+from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.rows.column_effect import UNKNOWN, ColumnEffect
 from overnight.tasks.rows.result import Work
 
@@ -22,6 +25,46 @@ class PreprocessStep(Leaf):
 
     # decoded, a few photos take as much memory as many encoded ones
     rows_at_once: ClassVar[int] = 16
+    # True: each row's result depends on its `columns_read` alone, and the work neither drops rows nor orders columns
+    can_be_remembered: ClassVar[bool] = False
+
+    remember: Annotated[
+        bool,
+        Field(
+            description="Takes results of earlier runs from the job's memory, and leaves new ones there, as a model "
+            "does: for work that takes longer than to read its result."
+        ),
+    ] = False
+
+    operational: ClassVar[tuple[str, ...]] = ("remember",)
+
+    _memory: ModelMemory | None = PrivateAttr(default=None)
+
+    @field_validator("remember")
+    @classmethod
+    def _what_is_remembered_can_be(cls, remember: bool) -> bool:
+        if remember and not cls.can_be_remembered:
+            raise ValueError(
+                "expected a step that makes rows of each row by itself (decode_image, resize_image, decode_audio, "
+                "sample_frames, pdf_text, split_text, python), found one that selects rows or columns, or takes no "
+                "longer than a look into the memory; leave out remember"
+            )
+        return remember
+
+    @property
+    def memory(self) -> ModelMemory | None:
+        """Return the memory of the step's results by row; None if they are not remembered."""
+        return self._memory
+
+    def remembered(self, memory: ModelMemory) -> Self:
+        """Return a copy of this step with a memory."""
+        copy = self.model_copy()
+        copy._memory = memory
+        return copy
+
+    def columns_read(self) -> list[str] | None:
+        """Return the names of the columns that decide a row's result; None for all columns."""
+        return self.inputs() or list(self.column_effect().reads) or None
 
     @abc.abstractmethod
     def build(self) -> Work:

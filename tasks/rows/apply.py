@@ -155,7 +155,7 @@ def _isolated(rows: pa.Table, work: Work, stage: str) -> Outcome:
             return Outcome(failed={0: _as_exception(error)})
     half = len(rows) // 2
     outcomes = [_isolated(rows[:half], work, stage), _isolated(rows[half:], work, stage)]
-    return stacked(outcomes, [half, len(rows) - half], stage)
+    return stacked(outcomes, [half, len(rows) - half], stage, rows)
 
 
 def _as_exception(error: BaseException) -> Exception:

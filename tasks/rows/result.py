@@ -6,6 +6,7 @@ the rows on which it fails.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,14 +67,18 @@ def one_each(outcome: Outcome, count: int) -> Outcome:
     return Outcome(columns, failed=outcome.failed)
 
 
-def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "infer") -> Outcome:
-    """Join the outcomes of several calls, each on the next rows of a table. `lengths` has the rows of each call.
+def stacked(
+    outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "infer", before: pa.Table | None = None
+) -> Outcome:
+    """Join the outcomes of calls, each on the next `lengths` rows of `before`. Columns that it did not replace stay.
 
     Raise `ContractError`, with this stage, if a column's types have no common type.
     """
     if len(outcomes) == 1:
         return outcomes[0]
     makes_rows = any(outcome.made_of is not None for outcome in outcomes)
+    replaced = {name for outcome in outcomes for name in outcome.columns}
+    replaced.intersection_update(before.column_names if before else ())
     tables: list[pa.Table] = []
     sources: list[np.ndarray] = []
     keeps: list[np.ndarray] = []
@@ -91,7 +96,10 @@ def stacked(outcomes: Sequence[Outcome], lengths: Sequence[int], stage: str = "i
         keeps.append(keep)
         if order is None:
             order = outcome.order
-        arrays = {name: to_arrow(values) for name, values in outcome.columns.items()}
+        arrays: dict[str, Any] = {name: to_arrow(values) for name, values in outcome.columns.items()}
+        if before and len(outcome.failed) < length:
+            for name in replaced - arrays.keys():
+                arrays[name] = before[name].take(pa.array(start + rows))
         tables.append(pa.table(arrays or {PADDING: pa.nulls(len(rows))}))
         for row, error in outcome.failed.items():
             errors[start + row] = error

@@ -101,3 +101,22 @@ def test_a_run_that_failed_leaves_what_it_had_staged(folder: Path, run_job: RunJ
     calls(folder)
     receipt = run_job(job_of(folder, a, model(folder, "b", add=5)))
     assert (calls(folder), receipt["rows_remembered"]) == ({"b": 40}, {"a": 40})
+
+
+def test_a_remembered_step_runs_on_no_known_row_and_on_all_after_another_setting(folder: Path, run_job: RunJob) -> None:
+    code = {"remember": True, "columns": ["n"]}
+    step, a = model(folder, "s") | code, model(folder, "a", add=5) | code
+    label = f"step 1 {step['target']}"
+    del step["name"]
+    first = run_job(job_of(folder, a, preprocess=[step]))
+    assert calls(folder) == {"s": 40, "a": 40}
+    second = job_of(folder, a, name="second", preprocess=[step])
+    receipt = run_job(second)
+    assert (calls(folder), receipt["rows_remembered"]) == ({}, {label: 40, "a": 40})
+    assert rows(receipt, folder / "second").equals(rows(first, folder / "first"))
+    parity = {"kind": "derive_columns", "columns": {"parity": "n % 2"}}
+    receipt = run_job(second | {"preprocess": [parity, step]})
+    label = label.replace("1", "2", 1)
+    assert (calls(folder), receipt["rows_remembered"]) == ({}, {label: 40, "a": 40}), "a column that neither reads"
+    receipt = run_job(second | {"preprocess": [step | {"kwargs": {"name": "s", "add": 2}}]})
+    assert (calls(folder), receipt["rows_remembered"]) == ({"s": 40}, {"a": 40})

@@ -1,6 +1,7 @@
 """Any model of the user's own: a class in the form of Ray Data's documentation for `map_batches`, or a function.
 
-In: every column, as an array with one value per row. Integers with nulls, and times with a zone, are object arrays.
+In: every column, or those of `columns`, as an array with one value per row. Integers with nulls, and times with a zone,
+are object arrays.
 Out: the columns of the returned dict, added or replaced. The class is made once per worker, with `kwargs`.
 """
 
@@ -24,6 +25,17 @@ class PythonPredictor(Predictor):
     kind: Literal["python"] = "python"
     target: Target
     kwargs: Annotated[dict[str, Any], Field(description="Arguments of the class's `__init__`.")] = {}
+    columns: Annotated[
+        list[str] | None,
+        Field(
+            min_length=1,
+            description="The columns that the model gets, and no others. Then a change of another column runs no row "
+            "again in a job with `memory`; default: all columns.",
+        ),
+    ] = None
+
+    def inputs(self) -> list[str] | None:
+        return self.columns
 
     def limits_gpu_memory(self) -> bool:
         return True

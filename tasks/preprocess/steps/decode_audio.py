@@ -8,7 +8,7 @@ worker holds a whole file in memory, 64 kB per second at 16 kHz.
 
 import itertools
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ class DecodeAudio(PreprocessStep):
     """Decodes sound, whole or in chunks; a file that is cut off is quarantined alone."""
 
     kind: Literal["decode_audio"] = "decode_audio"
+
+    can_be_remembered: ClassVar[bool] = True
+
     column: Annotated[str, Field(description="The column with the files; for videos: video.")] = "audio"
     sampling_rate: Annotated[PositiveInt, Field(description="Samples per second.")] = 16_000
     chunk_seconds: Annotated[

@@ -3,7 +3,7 @@
 Rows that are decoded already pass unchanged.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ class DecodeImage(PreprocessStep):
     """Decodes a column of image files; a row that is not a whole image is quarantined alone."""
 
     kind: Literal["decode_image"] = "decode_image"
+
+    can_be_remembered: ClassVar[bool] = True
+
     column: Annotated[str, Field(description="The column with the encoded images.")] = "image"
     max_image_pixels: MaxImagePixels = MAX_IMAGE_PIXELS
 

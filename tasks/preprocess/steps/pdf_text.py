@@ -11,11 +11,11 @@ import io
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pyarrow import types
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.errors import ContractError, RowError
@@ -39,6 +39,9 @@ class PdfText(PreprocessStep):
     """Makes a row of each page of a PDF file that has text."""
 
     kind: Literal["pdf_text"] = "pdf_text"
+
+    can_be_remembered: ClassVar[bool] = True
+
     column: Annotated[str, Field(description="The column with the PDF files.")] = "pdf"
     password: Annotated[
         str | list[str] | None,
@@ -61,6 +64,12 @@ class PdfText(PreprocessStep):
                 "expected ${NAME} for an environment variable that holds the password, found one that is written out"
             )
         return password
+
+    @model_validator(mode="after")
+    def _what_is_remembered_has_no_passwords(self) -> Self:
+        if self.remember and self.password_column is not None:
+            raise ValueError("remember: expected no password_column beside it, because the step drops that column")
+        return self
 
     def libraries(self) -> tuple[str, ...]:
         return LIBRARIES

@@ -1,5 +1,7 @@
 """The user's own step. It gets columns as NumPy arrays with one value per row, and returns columns to add or replace.
 
+Without `columns`, it gets all of them.
+
 With `explode: [text]` the step makes several rows from each row: the value of the named columns is a list with one
 entry per new row. An empty list drops the row. `row_id` gets the entry's number, from 0 (`a.csv#7.0`).
 """
@@ -7,7 +9,7 @@ entry per new row. An empty list drops the row. `row_id` gets the entry's number
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +18,10 @@ from pydantic import Field
 from overnight.tasks.config.user_code import Target, fingerprint, import_target, made
 from overnight.tasks.config.user_signature import UserCode
 from overnight.tasks.errors import ContractError, JobError
-from overnight.tasks.preprocess.input_columns import numbered
+from overnight.tasks.preprocess.input_columns import numbered, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result, user_function
+from overnight.tasks.rows.column_effect import ColumnEffect
 from overnight.tasks.rows.tensors import to_arrow
 from overnight.tasks.storage.argument_files import argument_files
 
@@ -31,6 +34,9 @@ class PythonStep(PreprocessStep):
     """
 
     kind: Literal["python"] = "python"
+
+    can_be_remembered: ClassVar[bool] = True
+
     target: Target
     kwargs: Annotated[
         dict[str, Any], Field(description="Arguments of the class, or further arguments of the function.")
@@ -38,6 +44,17 @@ class PythonStep(PreprocessStep):
     explode: Annotated[
         list[str], Field(description="Returned columns that hold a list per row: each entry becomes a row.")
     ] = []
+
+    columns: Annotated[
+        list[str] | None,
+        Field(min_length=1, description="The columns that the step gets, and no others; default: all columns."),
+    ] = None
+
+    def inputs(self) -> list[str] | None:
+        return self.columns
+
+    def column_effect(self) -> ColumnEffect:
+        return ColumnEffect(self.columns or [], makes_others=True)
 
     def code(self) -> list[UserCode]:
         return [UserCode(self.target, "preprocess", self.kwargs)]
@@ -61,6 +78,9 @@ class PythonStep(PreprocessStep):
                 )
 
         def step(table: pa.Table) -> result.Outcome:
+            if self.columns:
+                require_columns(table, self.columns, self.target)
+                table = table.select(self.columns)
             outcome = user_function.outcome_of(function, table, "preprocess", self.target, as_cells=self.explode)
             return self._exploded(outcome) if self.explode else outcome
 

@@ -30,6 +30,9 @@ class ResizeImage(PreprocessStep):
     rows_at_once: ClassVar[int] = 64
 
     kind: Literal["resize_image"] = "resize_image"
+
+    can_be_remembered: ClassVar[bool] = True
+
     column: Annotated[str, Field(description="The column with the images, decoded or as files.")] = "image"
     size: Annotated[
         PositiveInt | tuple[PositiveInt, PositiveInt],

@@ -7,7 +7,7 @@ first frame of every `every_seconds` is selected. Memory holds all selected fram
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,9 @@ class SampleFrames(PreprocessStep):
     """Makes one row per selected frame of a video."""
 
     kind: Literal["sample_frames"] = "sample_frames"
+
+    can_be_remembered: ClassVar[bool] = True
+
     column: Annotated[str, Field(description="The column with the videos.")] = "video"
     every_seconds: Annotated[
         PositiveFloat | None, Field(description="Takes one frame in each stretch of this length.")

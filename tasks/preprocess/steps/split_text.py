@@ -11,7 +11,7 @@ import hashlib
 import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,9 @@ class SplitText(PreprocessStep):
     """Makes one row per chunk of characters or tokens of a text."""
 
     kind: Literal["split_text"] = "split_text"
+
+    can_be_remembered: ClassVar[bool] = True
+
     column: Annotated[str, Field(description="The column with the texts.")] = "text"
     size: Annotated[
         PositiveInt, Field(description="The longest chunk, in characters, or in tokens if tokenizer is set.")

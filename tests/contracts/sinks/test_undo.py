@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from overnight.tasks.errors import NotKept
 from overnight.tasks.state.run import read_json
 from overnight.tasks.write.sinks.earlier_files import FOLDER, KEPT
 from overnight.tasks.write.sinks.hive_files import HiveFiles
+from overnight.tasks.write.sinks.parquet import ParquetSink
 from tests.contracts.sinks.adapters import ADAPTERS, Adapter
 from tests.contracts.sinks.publications import (
     columns_of,
@@ -137,3 +139,34 @@ def test_every_sink_of_files_keeps_publications(tmp_path: Path) -> None:
     for kind in ADAPTERS:
         sink = sink_of(kind, tmp_path)
         assert isinstance(sink, HiveFiles) <= sink.keeps_publications
+
+
+@pytest.mark.parametrize("first_to_stay", [0, 1], ids=["added", "changed"])
+def test_ten_publications_that_each_change_a_hundredth_take_little_more_space_than_one(
+    first_to_stay: int, tmp_path: Path
+) -> None:
+    """Of 150,000 rows in files of a hundredth each, 1,500 are added, or replace those of one file."""
+    sink = ParquetSink(path="-", grace_seconds=0, keep_publications=10, target_file_size=200_000)
+    draws = np.random.default_rng(7)
+
+    def rows(count: int) -> dict[str, Any]:
+        return {"x": draws.integers(0, 10**9, count).tolist(), "score": draws.random(count)}
+
+    files = publish_parts(numbered(tmp_path, 0, "all"), sink, *[rows(1500) for _ in range(100)])
+    before = bytes_below(tmp_path)
+    for number in range(1, 11):
+        files = files[first_to_stay:]
+        kept = kept_of(files, rows(1500 * len(files)))
+        files = publish_parts(numbered(tmp_path, number, "all"), sink, rows(1500), kept=kept)
+    share = bytes_below(tmp_path) / before
+    print(f"{share:.3f} times the space of one publication")
+    assert share < 1.2
+    receipt = undo(numbered(tmp_path, 11, "all"), sink, "g000")
+    assert len(receipt["files"]) == 100
+    assert bytes_below(tmp_path) / before < 1.2, "an undo links its files"
+
+
+def bytes_below(folder: Path) -> int:
+    """The bytes of all files, the state too; a file that several names share counts once."""
+    stats = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    return sum({stat.st_ino: stat.st_size for stat in stats}.values())

@@ -1,5 +1,6 @@
-"""The key of a model's memory changes with each setting that changes results, and with no other."""
+"""The key of a model's or a step's memory changes with each setting that changes results, and with no other."""
 
+import pickle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,48 +11,88 @@ from hypothesis import strategies as st
 from overnight.cli.reference.job_pages import leaves_of
 from overnight.flows.job import pipeline
 from overnight.flows.job.model import Job
-from overnight.flows.job.pipeline import key_of, memory_of
+from overnight.flows.job.pipeline import compile_job, key_of, memory_of, with_memory
 from overnight.tasks.infer.kinds import COMMIT, Predictor
 from overnight.tasks.infer.predictor import Predict
 from overnight.tasks.memory import keys as keys_module
+from overnight.tasks.preprocess.kinds import PythonStep
+from overnight.tasks.preprocess.steps.resize_image import ResizeImage
 from tests.jobs import load
 
 MEMORY = load(Path("/x"), inference=[{"kind": "python", "target": "json:JSONDecoder"}], memory={"path": "/m"})
 
-LEAVES = [leaf for leaf in leaves_of("inference") if issubclass(leaf, Predictor)]
+MODELS = [leaf for leaf in leaves_of("inference") if issubclass(leaf, Predictor)]
+STEPS = [leaf for leaf in leaves_of("preprocess") if leaf.can_be_remembered]
 VALUES = st.one_of(st.integers(2, 10**6), st.text(min_size=3), st.lists(st.text(min_size=1), min_size=1, max_size=3))
 OF_ROWS = {"kind", "name", "where"}  # they choose names of columns, and rows, not what a row becomes
-
 
 FORMS = {
     "output_schema": lambda value: {"title": str(value)},
     "target": lambda value: f"json:X{value}",
     "module": lambda value: f"json:X{value}",
+    "tokenizer": lambda value: f"/no/{value}",
 }
 
 
-def made(leaf: type[Predictor], **changes: Any) -> Predictor:
-    """Return a model with one other setting, without the checks of the others."""
+def made(leaf: type[Any], **changes: Any) -> Any:
+    """Return a model or a step with one other setting, without the checks of the others."""
     return leaf.model_construct(**{"target": "json:X"} | changes)
 
 
-def is_operational(leaf: type[Predictor], name: str) -> bool:
+def is_operational(leaf: type[Any], name: str) -> bool:
     return any(name in vars(base).get("operational", ()) for base in leaf.__mro__)
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.__name__)
+@pytest.mark.parametrize("leaf", [*MODELS, *STEPS], ids=lambda leaf: leaf.__name__)
 @settings(max_examples=5, deadline=None)
 @given(value=VALUES)
-def test_each_setting_that_changes_results_changes_the_key_and_no_other(leaf: type[Predictor], value: Any) -> None:
+def test_each_setting_that_changes_results_changes_the_key_and_no_other(leaf: type[Any], value: Any) -> None:
     before = key_of(made(leaf))
     for name in {*leaf.model_fields} - OF_ROWS:
         setting: Any = value
         if name in FORMS:
             setting = FORMS[name](value)
         assert (key_of(made(leaf, **{name: setting})) == before) == is_operational(leaf, name), name
-    for name in OF_ROWS - {"kind"}:
+    for name in OF_ROWS.intersection(leaf.model_fields) - {"kind"}:
         assert key_of(made(leaf, **{name: value})) == before
+
+
+def test_the_digest_of_code_and_the_version_of_a_library_are_in_the_key_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    step, keys = PythonStep(target="own_step:change", remember=True), set()
+    for text in ("1", "2"):
+        (tmp_path / "own_step.py").write_text(f"def change(batch):\n    return {text}\n")
+        keys.add(key_of(step))
+    assert len(keys) == 2
+    resize = ResizeImage(size=8, remember=True)
+    before = key_of(resize)
+    monkeypatch.setattr(keys_module.metadata, "version", lambda package: "1" if package != "pillow" else "another")
+    keys_module._versions.cache_clear()
+    changed = key_of(resize)
+    monkeypatch.setattr(keys_module.metadata, "version", lambda package: "1")
+    keys_module._versions.cache_clear()
+    assert len({before, changed, key_of(resize)}) == 3
+    keys_module._versions.cache_clear()
+
+
+def test_a_job_gives_each_step_that_is_remembered_a_memory_and_refuses_one_without(tmp_path: Path) -> None:
+    steps = [
+        {"kind": "filter_rows", "expression": "x > 1"},
+        {"kind": "python", "target": "json:loads", "remember": True},
+    ]
+    model = {"kind": "python", "target": "json:JSONDecoder"}
+    settings = {"preprocess": steps, "inference": [model, steps[1]]}
+    job = load(tmp_path, memory={"path": "/m"}, **settings)
+    pipeline = with_memory(compile_job(job), job)
+    memories = [step.memory for step in (*pipeline.steps, *pipeline.links[0].steps.steps)]
+    assert memories[0] is None
+    assert [memory.name for memory in memories[1:]] == ["step 2 json:loads", "step 3 json:loads"]
+    assert memories[1].key == memories[2].key == pickle.loads(pickle.dumps(pipeline.steps[1])).memory.key
+    with pytest.raises(ValueError, match="expected memory in the job, found none for python"):
+        load(tmp_path, **settings)
 
 
 @pytest.mark.parametrize("name", sorted({*Job.model_fields} - {"inference", "name", "source", "sink"}))

@@ -1,6 +1,8 @@
 """A worker takes remembered results, calls its model for the other rows, and leaves theirs to later workers."""
 
+import importlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +13,7 @@ import pytest
 
 from overnight.tasks.errors import RowError
 from overnight.tasks.infer.link import Link
+from overnight.tasks.infer.models.python import PythonPredictor
 from overnight.tasks.infer.predictor import Batch, Predict, Predictor
 from overnight.tasks.infer.trial import ModelTrial, Trial
 from overnight.tasks.infer.worker import Worker
@@ -98,6 +101,33 @@ def test_only_unknown_rows_reach_the_model_and_results_stay_in_order(tmp_path: P
     fresh, _ = worked(tmp_path, block, "c-000000", is_read=False)
     assert content(result).equals(content(fresh)), "as if nothing had been known"
     assert result["__state"].to_pylist() == fresh["__state"].to_pylist()
+
+
+def test_results_that_leave_a_column_as_it_was_are_remembered_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model strips texts. A call whose texts have no spaces replaces no column."""
+    (tmp_path / "strips_texts.py").write_text(
+        "def strip(batch):\n    CALLS.append(len(batch['text']))\n"
+        "    return {'text': [text.strip() for text in batch['text']]}\nCALLS = []\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model = PythonPredictor(target="strips_texts:strip", columns=["text"], batch_size=2)
+    link = replace(link_of(tmp_path), model=model, columns=None)
+    run = make_run(tmp_path)
+
+    def texts(*texts: str, part: str) -> list[str]:
+        block = numbered_block(len(texts), text=pa.array(texts), part=pa.array([part] * len(texts)))
+        result = rebatch.joined(Worker(link, run).on([block], None))
+        store(result, f"{GENERATION}-{part}")
+        return content(result)["text"].to_pylist()
+
+    assert texts(" a", "b", "c", "d", part="a") == ["a", "b", "c", "d"]
+    assert texts("c", " a", "e", "f", "d", part="b") == ["c", "a", "e", "f", "d"]
+    calls = importlib.import_module("strips_texts").CALLS
+    assert calls == [2, 2, 2], "only e and f are unknown, although another column changed"
+    assert texts("e", " a", "c", part="c") == ["e", "a", "c"]
+    assert len(calls) == 3
 
 
 def test_a_row_that_failed_is_not_remembered(tmp_path: Path) -> None:

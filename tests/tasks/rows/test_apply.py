@@ -46,6 +46,18 @@ def test_of_a_failing_batch_exactly_the_culprits_are_quarantined(bad: set[int], 
     assert done["__row"].to_pylist() == list(range(10, 10 + count))
 
 
+def test_a_column_that_only_some_calls_replace_keeps_its_values_for_the_others():
+    def work(live: pa.Table) -> result.Outcome:
+        if 3 in live["x"].to_pylist():
+            raise ValueError("no 3")
+        changes = 0 in live["x"].to_pylist()
+        return result.Outcome({"text": ["new"] * len(live)} if changes else {})
+
+    done = apply.apply(block(5, text=pa.array(list("abcde"))), "preprocess", work)
+    assert states(done) == [LIVE, LIVE, LIVE, QUARANTINED, LIVE]
+    assert blocks.live_rows(done)[0]["text"].to_pylist() == ["new", "new", "c", "e"]
+
+
 def test_what_a_step_refuses_or_drops_is_marked_and_later_steps_see_only_the_rest():
     def first(live: pa.Table) -> result.Outcome:
         keep = np.array([number != 1 for number in live["x"].to_pylist()])

@@ -20,6 +20,16 @@ def test_calls_are_joined_in_their_order_and_failed_rows_keep_their_places() -> 
     assert stacked([first], [2]) is first
 
 
+def test_a_column_that_only_some_calls_replace_has_the_former_values_of_the_others() -> None:
+    before = pa.table({"t": ["a", "b", "c", "d"]})
+    several_rows = several({"n": [1, 2, 3]}, [1, 1, 0], [0, 1, 0])
+    joined = stacked([Outcome({"t": ["A", "B"]}), several_rows], [2, 2], before=before)
+    assert joined.columns["t"].to_pylist() == ["A", "B", "d", "d", "c"]
+    error = ValueError("no")
+    numbers = stacked([Outcome({"t": [1, 2, 3]}), Outcome(failed={0: error})], [3, 1], before=before)
+    assert numbers.columns["t"].to_pylist() == [1, 2, 3, None], "of another type, beside a call that failed"
+
+
 def test_output_rows_have_suffixes_as_text_and_numbers_of_their_rows() -> None:
     outcome = several({"x": [1, 2, 3]}, [0, 0, 2], [0, 1, "a"], {1: ValueError("no")})
     assert outcome.columns[SUFFIX].to_pylist() == ["0", "1", "a"]
