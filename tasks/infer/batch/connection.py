@@ -40,10 +40,9 @@ class Connection:
         return self._json("GET", path, params=parameters)
 
     def items(self, path: str, name: str, following: Following, **parameters: Any) -> Iterator[dict[str, Any]]:
-        """Yield the items of all pages of a list.
+        """Yield the items of all pages of a list, and raise `Fault` if a page comes again.
 
-        `following` returns the parameters of the page after one, and None after the last. Raise `Fault` if that page
-        is the same one, because the server ignores them.
+        `following` returns the parameters of the page after one, and None after the last page.
         """
         former: Any = None
         while True:
