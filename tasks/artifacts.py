@@ -6,17 +6,20 @@ import logging
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from overnight.tasks.config.masking import masked
 
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.actions import ArtifactCreate
-
 MIDDLE = UUID(int=1 << 127)
 ATTEMPTS = 30  # each has even odds
+
+
+class ArtifactClient(Protocol):
+    """Prefect's client, as far as it creates artifacts."""
+
+    def create_artifact(self, artifact: Any) -> Any: ...
+    def delete_artifact(self, artifact_id: UUID) -> None: ...
 
 
 @contextlib.contextmanager
@@ -28,7 +31,7 @@ def dispensable(failure: str = "not shown in the Prefect UI") -> Iterator[None]:
         logging.getLogger(__name__).warning("%s: %s: %s", failure, type(error).__name__, error)
 
 
-def create_listed(client: "SyncPrefectClient", artifact: "ArtifactCreate", is_first: bool = False) -> UUID:
+def create_listed(client: ArtifactClient, artifact: Any, is_first: bool = False) -> UUID:
     """Create an artifact that Prefect's new pages list first, or after those. Return its id.
 
     They sort by the id, which is random: it is in the upper half of all ids, or in the lower one.

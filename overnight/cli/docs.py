@@ -42,8 +42,9 @@ def docs(words: tuple[str, ...]) -> None:
         rows = "\n".join(f"| `{topic.name}` | {topic.about} |" for topic in matches)
         _print(f"# {name}\n\n| name | description |\n| --- | --- |\n{rows}\n")
         return
-    text = first.text().strip()
-    names = [topic.name for topic in more if topic.text().strip() != text]
+    named = dict.fromkeys(topic.text().strip() for topic in matches if is_named(topic, name))
+    text = "\n\n".join(named) or first.text().strip()  # `notify` is a command and a key
+    names = [topic.name for topic in more if topic.text().strip() not in text]
     if names:
         names[MOST_OTHERS:] = ["..."] * (len(names) > MOST_OTHERS)
         text += f"\n\nAlso: {', '.join(names)}"

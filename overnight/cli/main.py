@@ -3,9 +3,12 @@
 The files of the commands import flows and Prefect when a command runs, so that `overnight --help` is quick.
 """
 
+import contextlib
 import gc
+import io
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -48,6 +51,7 @@ OBJECTS_BETWEEN_COLLECTIONS = 100_000  # Python's default is 700
 
 FIRST = (init, run, status, backfill, deploy)  # in the order in which a new user needs them
 RESULTS = (preview, plan, show, diff, compare, verify, undo, history, site, search)
+WITH_SCREEN = ("run", "backfill")  # they show a line before they import Prefect
 OTHERS = (docs, validate, doctor, chaos, serve, notify, metrics, clean, remove)
 SECTIONS = {"First commands, in this order": FIRST, "Rows and results": RESULTS, "Other commands": OTHERS}
 
@@ -73,8 +77,20 @@ def main() -> None:
     """Run offline batch inference that people trust while they sleep."""
     # Garbage collection costs 1 s of the 4 s that imports and the end of this process take.
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    click.get_current_context().call_on_close(skip_last_collection)
-    click.get_current_context().with_resource(this_machine_past_proxies())
+    context = click.get_current_context()
+    context.call_on_close(skip_last_collection)
+    context.with_resource(this_machine_past_proxies())
+    home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+    is_first = sys.stdout.isatty() and not home.exists()
+    if is_first and context.invoked_subcommand not in WITH_SCREEN:
+        import_prefect_for_the_first_time()
+
+
+def import_prefect_for_the_first_time() -> None:
+    """Import Prefect, and print its notice of telemetry, which it prints once, after the command's own output."""
+    with contextlib.redirect_stderr(io.StringIO()) as notice:
+        import prefect  # noqa: F401
+    click.get_current_context().call_on_close(lambda: click.echo(notice.getvalue(), err=True, nl=False))
 
 
 def skip_last_collection() -> None:

@@ -54,7 +54,9 @@ def python_page() -> Iterator[str]:
     for name, member in vars(overnight.Receipt).items():
         if not name.startswith("_"):
             yield from _documented(f"receipt.{name}", member, "###")
+    keys = ", ".join(f"`{key}`" for key in overnight.Job.model_fields)
     yield from ["## overnight.Job", "", first_paragraph(overnight.Job), ""]
+    yield from [f"Its arguments are [the keys of a job file](job-file/index.md): {keys}.", ""]
     yield from _documented("job.to_yaml", overnight.Job.to_yaml, "###")
     yield from ["## The classes of a job", "", "Their settings are those of the job file.", ""]
     yield from ["| module | classes |", "| --- | --- |"]

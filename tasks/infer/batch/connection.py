@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from overnight.tasks.infer.endpoint.faults import Blame, Fault, fault_of
@@ -15,6 +15,8 @@ from overnight.tasks.infer.endpoint.transport import (
 )
 
 SECONDS, SECONDS_OF_FILES = 60.0, 600.0
+# From a page and its parameters to those of the next page.
+Following = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None]
 
 
 class Gone(Fault):
@@ -36,6 +38,24 @@ class Connection:
 
     def get(self, path: str, **parameters: Any) -> dict[str, Any]:
         return self._json("GET", path, params=parameters)
+
+    def items(self, path: str, name: str, following: Following, **parameters: Any) -> Iterator[dict[str, Any]]:
+        """Yield the items of all pages of a list, and raise `Fault` if a page comes again.
+
+        `following` returns the parameters of the page after one, and None after the last page.
+        """
+        former: Any = None
+        while True:
+            page = self.get(path, **parameters)
+            items = page.get(name) or []
+            more = following(page, parameters)
+            ids = [item.get("id") or item.get("name") for item in items] or more
+            if ids and ids == former:
+                raise Fault(Blame.SETTINGS, f"GET {path}: expected another page, found the same again; see base_url")
+            yield from items
+            if not more:
+                return
+            parameters, former = {**parameters, **more}, ids
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._json("POST", path, json=body)

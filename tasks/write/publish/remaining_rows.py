@@ -26,6 +26,8 @@ from overnight.tasks.write.merge.merge_parts import ROW_GROUP_BYTES, SMALLEST_FI
 from overnight.tasks.write.sink import Sink
 
 MOST_SMALL_FILES = 8
+# The rows that leave each file in this process's latest plan: a start plans to show it, then its flow plans again.
+_latest: dict[tuple[Location, str, tuple[str, ...]], dict[str, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,14 @@ def files_to_replace(
     if paths.keys() & set(leaving):
         if refusal or not has_counts:
             return ReplacedFiles(refusal=refusal or "its record lacks the rows of each published file")
-        counts, refusal = _rows_leaving(run, sink, receipt, list(paths), leaving)
-        if refusal:
-            return ReplacedFiles(refusal=refusal)
+        key = run.sink, receipt["generation"], tuple(leaving)
+        counts = _latest.get(key) or {}
+        if not counts:
+            counts, refusal = _rows_leaving(run, sink, receipt, list(paths), leaving)
+            if refusal:
+                return ReplacedFiles(refusal=refusal)
+            _latest.clear()
+            _latest[key] = counts
     files = [name for name in receipt["files"] if counts.get(name)]
     smallest = SMALLEST_FILE * getattr(sink, "target_file_size", 0)
     small = []

@@ -66,17 +66,20 @@ def describe_wait(operators: Sequence[OperatorState], names: OperatorNames) -> t
             continue
         reasons = []
         if operator.tasks:
-            reasons.append(f"{operator.tasks} Ray tasks run and do not end")
+            reasons.append(f"Ray tasks that do not end ({operator.tasks})")
         if operator.starting:
-            reasons.append(f"{operator.starting} workers do not start")
-        reasons.append(f"{operator.queued} blocks wait")
+            reasons.append(f"workers that do not start ({operator.starting})")
+        if operator.queued:
+            reasons.append(f"blocks in its queue ({operator.queued})")
         free, total = ray.available_resources(), ray.cluster_resources()
         resources = [
             f"{free.get(name, 0):g} of {total[name]:g} {name}s free" for name in ("CPU", "GPU") if name in total
         ]
         stages = _stages(operator, names) or ["ingest"]
-        return stages[-1], f"{' and '.join(reasons)}; {', '.join(resources)}"
-    return "write", "nothing that Ray Data reports"
+        return stages[-1], f"{', '.join(reasons)}; {', '.join(resources)}"
+    if operators and all(operator.is_complete for operator in operators):
+        return "write", "the last rows, which are being staged"
+    return "write", "Ray Data, which has no Ray task and no block to run"
 
 
 def stages_at_work(operators: Iterable[OperatorState], names: OperatorNames) -> set[str]:

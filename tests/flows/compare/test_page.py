@@ -1,5 +1,6 @@
 """The page of a comparison shows the rows that differ, holds all that it shows, and shows texts of data as text."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,13 @@ def test_texts_of_data_stay_texts_in_labels_ids_columns_and_reasons(tmp_path: Pa
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "default-src 'none'" in text
     assert "hf_aaa" not in text
+
+
+def test_each_part_of_the_page_has_a_name_of_its_own(tmp_path: Path) -> None:
+    text = render(compared(tmp_path, labelled(["cat"]), labelled(["dog"])))
+    names = re.findall(r'aria-label="([^"]+)"', text) + re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
+    assert len(names) > 4
+    assert len(names) == len(set(names))
 
 
 def test_the_gallery_has_the_most_frequent_flips_first_with_both_values_and_row_ids(tmp_path: Path) -> None:

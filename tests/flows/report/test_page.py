@@ -99,6 +99,13 @@ def test_every_section_of_the_navigation_exists(tmp_path: Path) -> None:
     assert {f'id="{target}"' in text for target in targets} == {True}
 
 
+def test_what_the_keyboard_can_scroll_has_a_role_and_a_name(tmp_path: Path) -> None:
+    """A screen reader skips the name of an element without a role."""
+    scrolled = re.findall(r"<[^>]*tabindex[^>]*>", hostile_page(tmp_path))
+    assert len(scrolled) > 3
+    assert [tag for tag in scrolled if 'role="region"' not in tag or "aria-label" not in tag] == []
+
+
 def test_a_long_text_is_cut_and_its_secrets_are_masked_before() -> None:
     assert text_of_data("x" * 400, 10) == "xxxxxxxxx…"
     assert "hf_" not in text_of_data("key: hf_" + "a" * 30, 20)

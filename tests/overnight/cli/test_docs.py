@@ -38,6 +38,7 @@ def test_without_a_name_it_lists_every_page_with_its_title() -> None:
         ("exit codes", "Exit codes and variables", "OVERNIGHT_CLUSTER"),
         ("notify.webhook", "notify.webhook", "- type: text"),
         ("overnight.run", "overnight.run", "retry_quarantined"),
+        ("overnight.Job", "overnight.Job", "`name`, "),
         ("reference/python", "The Python API", "## overnight.Receipt"),
         ("extend.Sink", "Sink", "`commit("),
         ("changelog", "Changelog", "Unreleased"),
@@ -52,6 +53,13 @@ def test_a_name_prints_its_page(name: str, heading: str, words: str) -> None:
 def test_a_word_that_means_two_things_prints_one_and_names_the_other() -> None:
     assert printed("chat").startswith("# Chat\n")
     assert printed("chat").endswith("Also: inference.chat\n")
+
+
+def test_a_name_of_a_command_and_of_a_key_prints_both() -> None:
+    text = printed("notify")
+    assert text.startswith("# overnight notify\n")
+    assert "# Receivers\n" in text
+    assert "Also: operations/notify" in text
 
 
 def test_a_word_that_means_many_things_prints_their_list() -> None:

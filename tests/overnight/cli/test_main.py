@@ -1,6 +1,9 @@
 """The command line as a script meets it: exit codes, and one JSON document on stdout."""
 
+import contextlib
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -137,3 +140,29 @@ def test_commands_that_only_look_import_neither_prefect_nor_ray(pictures: Path, 
     assert "12 rows" in done.stdout
     assert f"daily/{DAY}: published at" in done.stdout
     assert "job 'daily' is valid" in done.stdout
+
+
+def test_prefects_notice_of_its_telemetry_comes_after_the_output_of_the_first_command(
+    job_file: Path, tmp_path: Path
+) -> None:
+    shown = on_a_terminal("status", str(job_file), PREFECT_HOME=str(tmp_path / "home"))
+    assert 0 < shown.index("missing") < shown.index("Prefect collects anonymous usage data")
+    assert "Prefect collects" not in on_a_terminal("status", str(job_file), PREFECT_HOME=str(tmp_path / "home"))
+
+
+def on_a_terminal(*arguments: str, **variables: str) -> str:
+    """Return what a command prints on a terminal. Prefect's telemetry is on, and a proxy that is away holds it back."""
+    away = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    environment = {**os.environ, **away, **variables}
+    for name in ("DO_NOT_TRACK", "CI", "GITHUB_ACTIONS"):
+        environment.pop(name, None)
+    master, slave = pty.openpty()
+    command = [str(Path(sys.executable).with_name("overnight")), *arguments]
+    shown = b""
+    with subprocess.Popen(command, stdout=slave, stderr=slave, env=environment):
+        os.close(slave)
+        with contextlib.suppress(OSError):  # Linux raises at the end of a terminal
+            while piece := os.read(master, 4096):
+                shown += piece
+    os.close(master)
+    return shown.decode()

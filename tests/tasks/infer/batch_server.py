@@ -66,6 +66,7 @@ class BatchServer:
     key: str = ""
     refused: dict[str, tuple[int, str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)  # texts whose rows have no response
+    ignored: tuple[str, ...] = ()  # parameters of requests that do nothing
     kill_at: dict[str, Callable[[], None]] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
@@ -327,7 +328,10 @@ def batch_server(dialect: str = "openai") -> Iterator[BatchServer]:
                     raise Refused(401, "Incorrect API key provided")
                 read = partial(self._read, body)
                 with state.lock:
-                    answer = handle(state, Call(method, parts.path, parse_qs(parts.query), self.headers, read))
+                    query = parse_qs(parts.query)
+                    for name in state.ignored:
+                        query.pop(name, None)
+                    answer = handle(state, Call(method, parts.path, query, self.headers, read))
                 self._send(200, answer)
             except Refused as refused:
                 self._send(refused.status, state.form.error(str(refused)))

@@ -44,14 +44,10 @@ class AnthropicBatches:
         return _batch(self.connection.post_json("/messages/batches", body))
 
     def batches(self, since: float) -> Iterator[Batch]:
-        parameters: dict[str, Any] = {"limit": PAGE}
-        while True:
-            page = self.connection.get("/messages/batches", **parameters)
-            items = list(map(_batch, page.get("data") or ()))
-            yield from (batch for batch in items if batch.created_at >= since)
-            if not items or not page.get("has_more"):
-                return
-            parameters["after_id"] = items[-1].id
+        for item in self.connection.items("/messages/batches", "data", _following, limit=PAGE):
+            batch = _batch(item)
+            if batch.created_at >= since:
+                yield batch
 
     def look(self, id: str) -> Batch:
         return _batch(self.connection.get(f"/messages/batches/{id}"))
@@ -61,6 +57,10 @@ class AnthropicBatches:
 
     def cancel(self, id: str) -> None:
         self.connection.post(f"/messages/batches/{id}/cancel", {})
+
+
+def _following(page: dict[str, Any], _: dict[str, Any]) -> dict[str, Any] | None:
+    return {"after_id": page["data"][-1]["id"]} if page.get("data") and page.get("has_more") else None
 
 
 def _batch(item: dict[str, Any]) -> Batch:

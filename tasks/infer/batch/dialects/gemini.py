@@ -59,13 +59,11 @@ class GeminiBatches:
 
     def _listed(self, path: str, name: str) -> Iterator[dict[str, Any]]:
         """Yield the items of all pages."""
-        parameters: dict[str, Any] = {"pageSize": PAGE}
-        while True:
-            page = self.connection.get(path, **parameters)
-            yield from page.get(name) or ()
-            if not page.get("nextPageToken"):
-                return
-            parameters["pageToken"] = page["nextPageToken"]
+        return self.connection.items(path, name, _following, pageSize=PAGE)
+
+
+def _following(page: dict[str, Any], _: dict[str, Any]) -> dict[str, Any] | None:
+    return {"pageToken": page["nextPageToken"]} if page.get("nextPageToken") else None
 
 
 def _batch(item: dict[str, Any]) -> Batch:

@@ -1,6 +1,5 @@
 """Mistral's batch API: files as OpenAI's, and jobs in lists of numbered pages. A job is of one model."""
 
-import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,11 +60,11 @@ class MistralBatches:
 
     def _listed(self, path: str, **parameters: Any) -> Iterator[dict[str, Any]]:
         """Yield the items of all pages. A list that grows meanwhile may repeat some."""
-        for number in itertools.count():
-            items = self.connection.get(path, page=number, page_size=PAGE, **parameters).get("data") or []
-            yield from items
-            if len(items) < PAGE:
-                return
+        return self.connection.items(path, "data", _following, page=0, page_size=PAGE, **parameters)
+
+
+def _following(page: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any] | None:
+    return {"page": parameters["page"] + 1} if len(page.get("data") or ()) >= PAGE else None
 
 
 def _batch(item: dict[str, Any]) -> Batch:

@@ -80,13 +80,11 @@ class OpenAIBatches:
 
     def _listed(self, path: str, **parameters: Any) -> Iterator[dict[str, Any]]:
         """Yield the items of all pages."""
-        while True:
-            page = self.connection.get(path, limit=PAGE, **parameters)
-            items = page.get("data") or []
-            yield from items
-            if not items or not page.get("has_more"):
-                return
-            parameters["after"] = items[-1]["id"]
+        return self.connection.items(path, "data", _following, limit=PAGE, **parameters)
+
+
+def _following(page: dict[str, Any], _: dict[str, Any]) -> dict[str, Any] | None:
+    return {"after": page["data"][-1]["id"]} if page.get("data") and page.get("has_more") else None
 
 
 def results_in(lines: Iterable[bytes], read: Callable[[dict[str, Any]], Result]) -> Iterator[Result | None]:

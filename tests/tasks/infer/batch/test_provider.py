@@ -1,5 +1,6 @@
 """Each dialect does what the interface of a provider promises."""
 
+import itertools
 import json
 from collections.abc import Iterator
 
@@ -7,6 +8,7 @@ import pytest
 
 from overnight.tasks.infer.batch.provider import Phase, Provider
 from overnight.tasks.infer.batch.sealing import provider_of
+from overnight.tasks.infer.endpoint.faults import Fault
 from tests.tasks.infer.batch.client import bodies, model_of
 from tests.tasks.infer.batch_forms import FORMS
 from tests.tasks.infer.batch_server import BatchServer, batch_server
@@ -50,9 +52,13 @@ def test_a_batch_is_made_found_looked_at_read_and_cancelled(server: BatchServer)
     assert provider.look(other.id).state == "cancelled"
 
 
-def test_more_batches_than_a_page_has_are_listed(server: BatchServer) -> None:
+def test_more_batches_than_a_page_has_are_listed_and_a_page_that_comes_again_ends_the_list(server: BatchServer) -> None:
     provider = provider_at(server)
     content = provider.line("0", json.dumps(bodies(server.dialect)[0]))
     file = provider.upload("a.jsonl", content)
     ids = [provider.create(file, "label", lambda: content).id for _ in range(101)]
     assert [batch.id for batch in provider.batches(0)] == ids[::-1]
+    server.ignored = ("after", "after_id", "page", "pageToken")
+    with pytest.raises(Fault, match="expected another page, found the same again") as raised:
+        list(itertools.islice(provider.batches(0), 1000))
+    assert not raised.value.passes

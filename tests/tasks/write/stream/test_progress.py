@@ -13,7 +13,7 @@ import ray.data
 from overnight.tasks.resources.ray_internals import OperatorState
 from overnight.tasks.resources.sampler import SAMPLED
 from overnight.tasks.write.stream import progress
-from overnight.tasks.write.stream.progress import Moment, StreamStopped, follow, stages_at_work
+from overnight.tasks.write.stream.progress import Moment, StreamStopped, describe_wait, follow, stages_at_work
 
 
 def run_steps(table: pa.Table) -> pa.Table:
@@ -25,10 +25,25 @@ class Worker:
         return table
 
 
-def test_a_stage_is_at_work_while_one_of_its_operators_has_a_running_ray_task() -> None:
-    def operator(name: str, tasks: int) -> OperatorState:
-        return OperatorState(name, rows_in=9, rows_out=9, tasks=tasks, queued=1, starting=1, is_complete=False)
+def operator(name: str, tasks: int, queued: int = 1, is_complete: bool = False) -> OperatorState:
+    return OperatorState(name, rows_in=9, rows_out=9, tasks=tasks, queued=queued, starting=1, is_complete=is_complete)
 
+
+def test_a_stream_without_ray_tasks_waits_for_its_last_rows_or_for_ray_data() -> None:
+    names = {"ingest": ("Read",), "infer": ("Worker",)}
+    read, idle = operator("ReadRows", 0, is_complete=True), operator("MapBatches(Worker)", 0, queued=0)
+    assert describe_wait([read], names) == ("write", "the last rows, which are being staged")
+    assert describe_wait([read, idle], names) == ("write", "Ray Data, which has no Ray task and no block to run")
+
+
+def test_a_stream_waits_for_the_ray_tasks_workers_and_blocks_of_its_last_stage(ray_session: None) -> None:
+    names = {"ingest": ("Read",), "infer": ("Worker",)}
+    stage, wait = describe_wait([operator("ReadRows", 2), operator("MapBatches(Worker)", 1)], names)
+    assert stage == "infer"
+    assert wait.startswith("Ray tasks that do not end (1), workers that do not start (1), blocks in its queue (1); ")
+
+
+def test_a_stage_is_at_work_while_one_of_its_operators_has_a_running_ray_task() -> None:
     names = {"ingest": ("Read",), "preprocess": ("run_steps",), "infer": ("Worker",)}
     fused = [operator("ReadRows->MapBatches(run_steps)", 2), operator("MapBatches(Worker)", 0)]
     assert stages_at_work(fused, names) == {"ingest", "preprocess"}
