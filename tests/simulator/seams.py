@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyiceberg.catalog.sql
 import pytest
@@ -67,7 +68,8 @@ class Machine:
             patch.setattr(lease, "Path", self._process_file)
             patch.setattr(described, "new_attempt", self._new_attempt)
             patch.setattr(attempt, "get_run_logger", lambda: LOG)
-            patch.setattr(undo, "keep_report", lambda *arguments: None)
+            patch.setattr(undo, "Notice", lambda *arguments: Mock())
+            patch.setattr(undo, "known_server", lambda: "")
             patch.setattr(sql, "SECONDS_TO_WAIT", 0)  # a frozen process keeps SQLite's lock
             patch.setattr(merge_parts, "COPIES_AT_ONCE", 1)
             for pooled in (staged_parts, merge_parts, garbage_collection):
