@@ -91,9 +91,9 @@ def key_of(leaf: Predictor | PreprocessStep) -> str:
     """Return the key of what a model or a step makes of a row. A model's name and `where` do not change that."""
     targets = [code.target for code in leaf.code()]
     if isinstance(leaf, Predictor):
-        files, settings = dict(leaf.pins), leaf.content_settings("name", "where")
+        files, settings = {**leaf.pins, **leaf.addresses()}, leaf.content_settings("name", "where")
     else:
-        files, settings = leaf.fingerprint(), leaf.content_settings()
+        files, settings = leaf.fingerprint() | leaf.further_files(), leaf.content_settings()
         targets += [*leaf.libraries(), *IMAGE_LIBRARIES]
     kind = type(leaf)
     if not kind.__module__.startswith("overnight."):  # a kind of an installed package

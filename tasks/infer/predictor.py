@@ -190,6 +190,10 @@ class Predictor(Reservation):
             return "its answers are drawn at random; remember: true keeps the first ones"
         return None
 
+    def addresses(self) -> dict[str, str]:
+        """Return where a service answers, with variables filled in, for the key of remembered rows."""
+        return {}
+
     def hub_name(self) -> str | None:
         """Return `name` or `name@revision` of a model on the Hugging Face Hub; None for other models."""
         return None

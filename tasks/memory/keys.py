@@ -15,15 +15,16 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from overnight.tasks.config.masking import without_secrets
-from overnight.tasks.duplicates.values import encoded
 from overnight.tasks.errors import ContractError
-from overnight.tasks.rows.arrow_types import is_bytes, is_text
+from overnight.tasks.rows.arrow_types import is_bytes, is_text, kinds_in
 from overnight.tasks.rows.tensors import TENSOR
 
-FORMAT_VERSION = 1  # of keys and remembered rows
+FORMAT_VERSION = 2  # of keys and remembered rows
 KEY_BYTES = 16
-PACKAGES = ("overnight", "torch", "transformers", "onnxruntime", "numpy")  # their code makes the results
+PACKAGES = (  # their code makes the results
+    *("overnight", "numpy", "torch", "transformers", "tokenizers", "llguidance", "vllm"),
+    *("onnxruntime", "sentence-transformers", "scikit-learn", "keras"),
+)
 HEX_DIGITS = 32
 
 # of a column: for each row the parts of its value, none for null
@@ -38,7 +39,7 @@ def model_key(settings: Mapping[str, Any], files: Mapping[str, str], targets: It
     packages = {*PACKAGES}
     for target in targets:
         packages.update(_distributions().get(target.partition(":")[0].partition(".")[0], ()))
-    content = without_secrets([FORMAT_VERSION, dict(settings), dict(files), _versions(frozenset(packages))])
+    content = [FORMAT_VERSION, dict(settings), dict(files), _versions(frozenset(packages))]
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:HEX_DIGITS]
 
@@ -85,14 +86,23 @@ def _values(column: pa.ChunkedArray, name: str) -> Values:
     if kind == TENSOR:
         return _tensors(array)
     if _has_width(kind):
-        return _numbers(array, array, 1, name)
+        return _numbers(array, array, 1)
     if types.is_fixed_size_list(kind) and _has_width(kind.value_type):
         start, stop = array.offset * kind.list_size, (array.offset + len(array)) * kind.list_size
-        return _numbers(array, array.values[start:stop], kind.list_size, name)
+        return _numbers(array, array.values[start:stop], kind.list_size)
     if is_text(kind):
         array = array.cast(pa.large_binary())
-    values = array.to_pylist() if is_bytes(array.type) else encoded(array, name)
-    return [() if value is None else (value,) for value in values]
+    if is_bytes(array.type):
+        return [() if value is None else (value,) for value in array.to_pylist()]
+    for inner in kinds_in(kind):
+        if isinstance(inner, pa.BaseExtensionType) or types.is_union(inner) or types.is_map(inner):
+            raise ContractError(f"expected values of plain types in column {name!r}, found {kind}")
+    return list(map(_written, array))
+
+
+def _written(value: pa.Scalar) -> tuple[bytes, ...]:
+    """Return a value as Python writes it: -0.0 and 0.0, or a null and an empty list, are different ones."""
+    return (repr(value.as_py()).encode("utf-8", "surrogatepass"),) if value.is_valid else ()
 
 
 def _has_width(kind: pa.DataType) -> bool:
@@ -100,23 +110,20 @@ def _has_width(kind: pa.DataType) -> bool:
     return is_number or types.is_temporal(kind) or types.is_decimal(kind)
 
 
-def _numbers(array: pa.Array, numbers: pa.Array, count: int, name: str) -> Values:
+def _numbers(array: pa.Array, numbers: pa.Array, count: int) -> Values:
     """Return the bytes of each row's `count` numbers."""
     size = numbers.type.bit_width // 8
     buffer = memoryview(numbers.buffers()[1] or b"")[numbers.offset * size :]
     is_whole = np.ones(len(array), bool)
-    encodings: list[bytes | None] = []
     if array.null_count or numbers.null_count:
         is_whole = numbers.is_valid().to_numpy(zero_copy_only=False).reshape(len(array), count).all(axis=1)
         is_whole &= array.is_valid().to_numpy(zero_copy_only=False)
-        encodings = encoded(array, name)
     values: list[tuple[bytes | memoryview, ...]] = []
     for row, has_all in enumerate(is_whole.tolist()):
         if has_all:
             values.append((buffer[row * count * size : (row + 1) * count * size],))
         else:
-            value = encodings[row]
-            values.append(() if value is None else (b"nulls", value))
+            values.append((b"nulls", *_written(array[row])) if array[row].is_valid else ())
     return values
 
 

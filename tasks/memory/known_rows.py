@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from overnight.tasks.errors import OvernightError
 from overnight.tasks.memory.keys import KEY_BYTES, row_keys
-from overnight.tasks.memory.made_rows import KEY, ROWS, Made, packed
+from overnight.tasks.memory.made_rows import KEY, ROWS, Made, packed, unpacked
 from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.reuse.kept_files import DAMAGE, KeptFiles
 from overnight.tasks.rows.plain_values import arrow_column
@@ -128,6 +128,6 @@ class KnownRows:
 
 
 def _read(content: bytes) -> tuple[pa.Table, Positions]:
-    table = pa.ipc.open_stream(content).read_all()
+    table = unpacked(content)
     keys = table[KEY].to_pylist()
     return table.drop_columns([KEY]), {key: row for row, key in enumerate(keys)}

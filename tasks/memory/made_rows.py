@@ -5,7 +5,9 @@ for each model, and every process may end at any moment. The publish joins small
 """
 
 import logging
+import struct
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from overnight.tasks.storage.location import Location
 ROWS = ".rows"
 KEY = "__key"
 MEMBER_BYTES = 2**19  # in memory
+CHECKSUM = struct.Struct("<I")  # CRC32: Arrow takes some damaged bytes for other values
 SMALL_BYTES = 16 * 2**20  # of a file that the publish joins with others
 GIGABYTE = 1_000_000_000
 CELL = pa.list_(
@@ -54,8 +57,20 @@ def packed(table: pa.Table, known: int) -> Made:
         content = pa.BufferOutputStream()
         with pa.ipc.new_stream(content, piece.schema, options=options) as writer:
             writer.write_table(piece.combine_chunks())
-        members.append((b"".join(piece[KEY].to_pylist()), content.getvalue().to_pybytes()))
+        members.append((b"".join(piece[KEY].to_pylist()), _with_checksum(content.getvalue().to_pybytes())))
     return Made(known, members)
+
+
+def unpacked(member: bytes) -> pa.Table:
+    """Return the rows of a member of `packed`. Raise `ValueError` if it is damaged."""
+    content = member[CHECKSUM.size :]
+    if member != _with_checksum(content):
+        raise ValueError("its checksum is that of other bytes")
+    return pa.ipc.open_stream(content).read_all()
+
+
+def _with_checksum(content: bytes) -> bytes:
+    return CHECKSUM.pack(zlib.crc32(content)) + content
 
 
 def with_made(block: pa.Table, memory: ModelMemory, calls: Sequence[Made]) -> pa.Table:

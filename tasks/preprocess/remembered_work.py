@@ -14,9 +14,10 @@ from overnight.tasks.memory.known_rows import KnownRows
 from overnight.tasks.memory.made_rows import Made
 from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.rows import nested_rows
+from overnight.tasks.rows.arrow_types import columns_of
 from overnight.tasks.rows.blocks import existing
 from overnight.tasks.rows.plain_values import arrow_column
-from overnight.tasks.rows.result import Outcome, Work
+from overnight.tasks.rows.result import Outcome, Work, concatenated
 
 
 @lru_cache(maxsize=8)
@@ -40,7 +41,7 @@ def remembered_work(known: KnownRows, columns: list[str] | None, build: Callable
         outcome, new = known.completed(rows, call)
         if new and (new.known or new.members):
             calls.append(new)
-        return _with_several(outcome)
+        return _with_several(outcome, rows)
 
     return work
 
@@ -60,12 +61,21 @@ def _with_one_each(outcome: Outcome, count: int, name: str) -> Outcome:
     return Outcome({nested_rows.COLUMN: nested_rows.packed(table, counts)}, failed=outcome.failed)
 
 
-def _with_several(outcome: Outcome) -> Outcome:
-    """Return the outcome with the rows that `_with_one_each` packed."""
+def _with_several(outcome: Outcome, rows: pa.Table) -> Outcome:
+    """Return the outcome with the rows that `_with_one_each` packed.
+
+    A column that some results replace, and others leave as it was, has the values of `rows` for the latter.
+    """
     if nested_rows.COLUMN not in outcome.columns:
         return outcome
     column = pa.chunked_array([arrow_column(nested_rows.COLUMN, outcome.columns[nested_rows.COLUMN])])
-    table, counts = nested_rows.unpacked(column.drop_null())
     sources = np.flatnonzero(column.is_valid().to_numpy())
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    return Outcome(columns, failed=outcome.failed, made_of=np.repeat(sources, counts))
+    tables = nested_rows.tables(column.drop_null())
+    made_of = np.repeat(sources, list(map(len, tables)))
+    replaced = {name for table in tables for name in table.column_names}.intersection(rows.column_names)
+    for number, source in enumerate(sources):
+        for name in sorted(replaced.difference(tables[number].column_names)):
+            values = rows[name].take(np.repeat(source, len(tables[number])))
+            tables[number] = tables[number].append_column(name, values)
+    columns = columns_of(concatenated(tables, "preprocess"))
+    return Outcome(columns, failed=outcome.failed, made_of=made_of)

@@ -85,6 +85,10 @@ class PreprocessStep(Leaf):
         """Return what the results depend on besides the settings, as a mapping: file name -> sha256 of the file."""
         return {}
 
+    def further_files(self) -> dict[str, str]:
+        """Return the sha256 of files that the `fingerprint` leaves out, for the key of remembered rows."""
+        return {}
+
 
 class PartitionStep(PreprocessStep):
     """A step that compares all rows of the partition: before the stream begins, or when its rows are published.

@@ -89,7 +89,9 @@ def is_image(value: Any) -> bool:
 def _plain_column(values: Column) -> Column:
     if isinstance(values, pa.Array):
         require_storable(values.type)
-        return values
+        if arrow_types.plain_type(values.type) == values.type:
+            return values
+        return arrow_types.plain_column(pa.chunked_array([values]))  # Arrow cannot select rows of views
     is_pandas = is_pandas_value(values)
     if hasattr(values, "__arrow_c_stream__") and not is_pandas:
         # Polars has it, too. Through NumPy, whole numbers with nulls would be rounded.

@@ -2,14 +2,15 @@
 
 A text at any depth names a local file or folder if one exists there, or a file or folder in a store. Its version is a
 digest of the content of its local files, or of sizes and versions in a store. Only files with an ending of
-`READ_ENDINGS` count, and folders with an ending of `WEIGHTS` in them: files that code writes must not turn rows stale.
+`READ_ENDINGS` count, and folders with an ending of `WEIGHTS` in them: files that code writes must not turn rows stale,
+and so must not what runs publish, or keep for later runs.
 """
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from overnight.tasks.storage.fetch import list_file, list_folder
@@ -23,6 +24,7 @@ WEIGHTS = (
 )
 READ_ENDINGS = (*WEIGHTS, ".json", ".yaml", ".yml", ".toml", ".txt", ".csv", ".tsv", ".jinja")
 STATE = "_overnight"  # in a folder to which a job publishes
+INDEX, KEPT = ".npy", (".rows", ".jsonl.gz")  # an index, and what it is beside: remembered rows, or answers
 
 
 def argument_files(kwargs: Mapping[str, Any]) -> dict[str, str]:
@@ -56,7 +58,11 @@ def _stored_version(uri: str) -> str | None:
         versions = list_folder(location)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    files = {name: version for name, version in versions.items() if name.lower().endswith(READ_ENDINGS)}
+    kept = {str(PurePath(name).parent) for name in versions if _is_kept(name, versions)}
+    files = {}
+    for name, version in versions.items():
+        if name.lower().endswith(READ_ENDINGS) and str(PurePath(name).parent) not in kept:
+            files[name] = version
     return _digest(files) if _has_weights(files) else None
 
 
@@ -69,11 +75,13 @@ def _local_version(text: str) -> str | None:
     if not path.is_dir() or Path.cwd().is_relative_to(path.resolve()):
         return None
     states = {}
-    published = {state.parent for state in path.rglob(STATE)}
+    written = {state.parent for state in path.rglob(STATE)}
+    names = {str(file) for file in path.rglob("*")}
+    written.update(Path(name).parent for name in names if _is_kept(name, names))
     for file in path.rglob("*"):
         parts = file.relative_to(path).parts
         is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
-        is_read = file.name.lower().endswith(READ_ENDINGS) and published.isdisjoint(file.parents)
+        is_read = file.name.lower().endswith(READ_ENDINGS) and written.isdisjoint(file.parents)
         if is_read and not is_hidden and file.is_file():
             states[file] = file.stat()
     if not _has_weights(file.name for file in states):
@@ -81,6 +89,12 @@ def _local_version(text: str) -> str | None:
     if len(states) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
         return _digest({str(file): f"{state.st_size} {state.st_mtime_ns}" for file, state in states.items()})
     return _digest({file.relative_to(path).as_posix(): _content(file) for file in states})
+
+
+def _is_kept(index: str, names: Container[str]) -> bool:
+    """Return True for the index of rows or answers that runs keep, which stand beside it."""
+    stem = index.removesuffix(INDEX)
+    return stem != index and any(f"{stem}{ending}" in names for ending in KEPT)
 
 
 def _has_weights(names: Iterable[str]) -> bool:

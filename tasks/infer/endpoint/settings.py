@@ -5,6 +5,7 @@ the value of an environment variable on the workers: only its name is written an
 """
 
 import abc
+import contextlib
 import math
 import os
 import re
@@ -303,9 +304,16 @@ class Service(RemoteModel):
         if self.reuse is None:
             return NoEarlier()
         log = open_log(log_place and log_place.parent / f"{log_place.name}{REUSED}")
-        address = [expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url)]
-        address.append(getattr(self, "model", ""))  # TEI's requests do not have it
-        return EarlierAnswers(self.reuse, self.protocol(), " ".join(address), self.is_drawn, self.whole_answers(), log)
+        address = f"{self._expanded_urls()} {getattr(self, 'model', '')}"  # TEI's requests do not have the model
+        return EarlierAnswers(self.reuse, self.protocol(), address, self.is_drawn, self.whole_answers(), log)
+
+    def addresses(self) -> dict[str, str]:
+        with contextlib.suppress(JobError):  # a variable that only the workers have
+            return {"base_url": self._expanded_urls()}
+        return {}
+
+    def _expanded_urls(self) -> str:
+        return " ".join(expand(url).partition("?")[0].rstrip("/") for url in as_list(self.base_url))
 
     def price_of(self, prompt_tokens: float, completion_tokens: float, cached_tokens: float = 0) -> Amount:
         input_price, output_price = self.price_per_million_input_tokens, self.price_per_million_output_tokens

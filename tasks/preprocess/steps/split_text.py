@@ -20,6 +20,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_
 from overnight.tasks.config.extras import require_extra
 from overnight.tasks.config.package_data import PREFIX, folder_in_package
 from overnight.tasks.errors import JobError, RowError
+from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.preprocess.input_columns import numbered, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
@@ -75,6 +76,24 @@ class SplitText(PreprocessStep):
             if file.is_file():
                 versions[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
         return versions
+
+    def further_files(self) -> dict[str, str]:
+        """Return the sha256 of all files of the tokenizer, which may lack tokenizer.json."""
+        hashes = {}
+        if self.tokenizer:
+            for file in sorted(_folder(self.tokenizer).glob("*")):
+                if file.is_file():
+                    hashes[f"tokenizer/{file.name}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashes
+
+    def remembered(self, memory: ModelMemory) -> Self:
+        if self.tokenizer and not _folder(self.tokenizer).is_dir():
+            raise JobError(
+                f"split_text: remember: expected a folder as tokenizer, whose files have versions, found "
+                f"{self.tokenizer}. Copy the tokenizer into a folder, or leave out remember.",
+                "preprocess",
+            )
+        return super().remembered(memory)
 
     def libraries(self) -> tuple[str, ...]:
         return ("semantic_text_splitter",)

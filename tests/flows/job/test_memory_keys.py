@@ -12,7 +12,9 @@ from overnight.cli.reference.job_pages import leaves_of
 from overnight.flows.job import pipeline
 from overnight.flows.job.model import Job
 from overnight.flows.job.pipeline import compile_job, key_of, memory_of, with_memory
+from overnight.tasks.infer.chat.answer_form import AnswerForm
 from overnight.tasks.infer.kinds import COMMIT, Predictor
+from overnight.tasks.infer.models.openai import OpenAI
 from overnight.tasks.infer.predictor import Predict
 from overnight.tasks.memory import keys as keys_module
 from overnight.tasks.preprocess.kinds import PythonStep
@@ -30,13 +32,15 @@ FORMS = {
     "output_schema": lambda value: {"title": str(value)},
     "target": lambda value: f"json:X{value}",
     "module": lambda value: f"json:X{value}",
+    "base_url": str,
+    "answer": lambda value: AnswerForm(choices=["none", str(value)]),
     "tokenizer": lambda value: f"/no/{value}",
 }
 
 
 def made(leaf: type[Any], **changes: Any) -> Any:
     """Return a model or a step with one other setting, without the checks of the others."""
-    return leaf.model_construct(**{"target": "json:X"} | changes)
+    return leaf.model_construct(**{"target": "json:X", "base_url": "http://x"} | changes)
 
 
 def is_operational(leaf: type[Any], name: str) -> bool:
@@ -100,6 +104,16 @@ def test_settings_of_the_job_change_no_key(name: str) -> None:
     job = MEMORY.model_copy(update={name: "other"}) if name != "memory" else MEMORY
     model = job.models[0]
     assert memory_of(job, model) == memory_of(MEMORY, model)
+
+
+def test_the_address_of_a_service_counts_with_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(OpenAI, base_url="${SERVICE_URL}/v1", user="{x}")
+    keys = set()
+    for url in ("http://one", "http://two"):
+        monkeypatch.setenv("SERVICE_URL", url)
+        keys.add(key_of(model))
+    monkeypatch.delenv("SERVICE_URL")
+    assert len({*keys, key_of(model)}) == 3
 
 
 def test_versions_of_files_and_code_change_a_key_and_an_unknown_commit_is_not_remembered() -> None:

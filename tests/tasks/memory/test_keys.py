@@ -60,6 +60,26 @@ def test_a_key_has_the_names_the_types_and_the_places_of_nulls() -> None:
     assert len(different) == 8
 
 
+@pytest.mark.parametrize("kind", [
+    pa.list_(pa.float64()), pa.struct({"v": pa.float64()}), pa.float64(), pa.list_(pa.float64(), 1),
+], ids=str)  # fmt: skip
+def test_signs_of_zero_have_different_keys(kind: pa.DataType) -> None:
+    zeros: list[Any] = [0.0, -0.0]
+    if pa.types.is_struct(kind):
+        zeros = [{"v": zero} for zero in zeros]
+    elif pa.types.is_nested(kind):
+        zeros = [[zero] for zero in zeros]
+    keys = row_keys(pa.table({"c": pa.array(zeros, kind)}))
+    assert keys
+    assert len(set(keys)) == 2
+
+
+def test_arrays_within_a_value_have_the_keys_of_their_types() -> None:
+    arrays = [to_arrow([np.zeros(2, kind)]) for kind in (np.float32, np.float64)]
+    keys = {tuple(row_keys(pa.table({"c": pa.StructArray.from_arrays([array], ["a"])})) or ()) for array in arrays}
+    assert len(keys) == 2
+
+
 def test_a_type_without_a_digest_has_no_keys() -> None:
     assert row_keys(pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})) is None
 
@@ -68,3 +88,6 @@ def test_a_model_has_the_key_of_its_settings_and_files() -> None:
     assert model_key({"kind": "a", "x": 1}, {"f": "1"}) == model_key({"x": 1, "kind": "a"}, {"f": "1"})
     keys = {model_key({"kind": kind, "x": x}, {"f": version}) for kind in "ab" for x in (1, 2) for version in "12"}
     assert len(keys) == 8
+    assert model_key({"kwargs": {"token": "a"}}, {}) != model_key({"kwargs": {"token": "b"}}, {}), (
+        "no secret is left out"
+    )

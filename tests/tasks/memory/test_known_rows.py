@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -172,12 +173,25 @@ def test_a_trial_of_known_rows_loads_no_model_and_repeats_the_measures(tmp_path:
     assert LOADS == ["noting"], "a row of the sample is new"
 
 
-def test_damage_and_files_without_index_lose_only_the_saving(tmp_path: Path, caplog: Any) -> None:
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "other bytes": lambda content: b"x" * len(content),
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    **{f"byte {part}/5": lambda content, part=part: flipped(content, len(content) * part // 5) for part in range(5)},
+}
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 0x55]) + content[position + 1 :]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_and_files_without_index_lose_only_the_saving(damage: str, tmp_path: Path, caplog: Any) -> None:
     block = numbered_block(6)
     worked(tmp_path, block)
     [rows] = (tmp_path / "memory").rglob("*.rows")
     (rows.parent / "20260101T000000-x.rows").write_bytes(b"killed before the index")
-    rows.write_bytes(b"x" * rows.stat().st_size)
+    rows.write_bytes(DAMAGES[damage](rows.read_bytes()))
     CALLS.clear()
     with caplog.at_level(logging.WARNING):
         _, known = worked(tmp_path, block, "b-000000")

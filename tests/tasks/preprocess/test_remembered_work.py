@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from overnight.tasks.errors import ContractError, RowError
+from overnight.flows.job.pipeline import key_of
+from overnight.tasks.errors import ContractError, JobError, RowError
 from overnight.tasks.memory.made_rows import store
 from overnight.tasks.memory.settings import ModelMemory
 from overnight.tasks.preprocess.run_steps import LoadedSteps, Steps
@@ -50,6 +51,8 @@ class Noting(PreprocessStep):
                 return Outcome({"y": [10 * x for x in numbers]}, failed=failed)
             rows = [(row, n) for row, x in enumerate(numbers) for n in range(x % 3) if row not in failed]
             values = {"y": pa.array([10 * numbers[row] + n for row, n in rows], pa.int64())}
+            if self.form == "replaces" and max(numbers) > 3:  # otherwise it leaves the column as it was
+                values["x"] = pa.array([numbers[row] * (1 + 99 * (numbers[row] > 3)) for row, _ in rows], pa.int64())
             return several(values, [row for row, _ in rows], [n for _, n in rows], failed)
 
         return work
@@ -92,7 +95,7 @@ def test_a_second_run_runs_the_step_on_no_row_and_has_the_same_rows(form: str, t
     assert again["__state"].to_pylist() == first["__state"].to_pylist()
 
 
-@pytest.mark.parametrize("form", ["one", "several"])
+@pytest.mark.parametrize("form", ["one", "several", "replaces"])
 def test_only_unknown_and_failed_rows_reach_the_step(form: str, tmp_path: Path) -> None:
     worked(tmp_path, "a", count=4, form=form)
     mixed, calls, known = worked(tmp_path, "b", form=form)
@@ -130,6 +133,17 @@ def test_steps_that_cannot_be_remembered_are_refused_before_a_run_or_at_their_fi
         PdfText(password_column="p", remember=True)
     with pytest.raises(ContractError, match="step 1 noting: remember: expected a step that neither drops rows"):
         worked(tmp_path, "a", form="drops")
+
+
+def test_files_of_a_tokenizer_count_and_a_name_on_the_hub_is_refused(tmp_path: Path) -> None:
+    step = SplitText(tokenizer=str(tmp_path), remember=True)
+    keys = set()
+    for name, text in (("vocab.txt", "a"), ("vocab.txt", "b"), ("tokenizer_config.json", "{}")):
+        (tmp_path / name).write_text(text)
+        keys.add(key_of(step))
+    assert len(keys) == 3
+    with pytest.raises(JobError, match="expected a folder as tokenizer, whose files have versions, found a/b"):
+        SplitText(tokenizer="a/b", remember=True).remembered(ModelMemory("/m", "k", "n", 1))
 
 
 def test_chunks_of_texts_are_remembered_with_their_numbers(tmp_path: Path) -> None:

@@ -65,3 +65,9 @@ def test_columns_that_are_asked_for_as_cells_are_python_values_in_memory_of_thei
     assert [[int(entry) for entry in cell] for cell in found["x"]] == [[1, 2], [3], [4]]
     assert [cell.tolist() for cell in found["y"]] == [[1, 2], [3, 4], [5, 6]]
     assert isinstance(found["z"], pa.Array)
+
+
+def test_a_column_of_views_becomes_one_whose_rows_can_be_selected() -> None:
+    views = pa.array(["a", None, "c"], pa.string_view())
+    column = outcome_of(lambda batch: {"view": views}, pa.table(COLUMNS), "infer", "model").columns["view"]
+    assert column.take(pa.array([2, 1])).to_pylist() == ["c", None]

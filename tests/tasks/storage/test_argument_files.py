@@ -56,6 +56,17 @@ def test_a_folder_to_which_a_job_publishes_and_folders_around_the_code_do_not_co
     assert argument_files({"sink": "weights", "here": ".", "above": "..", "root": "/"}) == {}
 
 
+@pytest.mark.parametrize("ending", [".rows", ".jsonl.gz"])
+def test_what_runs_keep_for_later_runs_in_a_folder_does_not_count(weights: Path, ending: str) -> None:
+    first = argument_files({"folder": "weights"})
+    for name in (f"memory/key/a{ending}", "memory/key/a.npy", "memory/key/trial.json"):
+        (weights / name).parent.mkdir(parents=True, exist_ok=True)
+        (weights / name).write_bytes(b"1")
+    assert argument_files({"folder": "weights"}) == first
+    (weights / "b.npy").write_bytes(b"2")
+    assert argument_files({"folder": "weights"}) != first
+
+
 def test_files_that_code_writes_do_not_count(weights: Path) -> None:
     for name in ("trace", "run.log", "rows.jsonl"):
         (weights.parent / name).write_text("written")
