@@ -32,9 +32,9 @@ def packed(table: pa.Table, counts: np.ndarray) -> pa.Array:
 
 def unpacked(column: pa.ChunkedArray) -> tuple[pa.Table, np.ndarray]:
     """Return all output rows in a column from `packed` without nulls, and their number per source row (int64)."""
-    made = tables(column)
-    rows = pa.concat_tables([pa.table({}), *made], promote_options="permissive")
-    return rows, np.array(list(map(len, made)), np.int64)
+    pieces = tables(column)
+    rows = pa.concat_tables([pa.table({}), *pieces], promote_options="permissive")
+    return rows, np.array(list(map(len, pieces)), np.int64)
 
 
 def tables(column: pa.ChunkedArray) -> list[pa.Table]:

@@ -58,10 +58,10 @@ def _stored_version(uri: str) -> str | None:
         versions = list_folder(location)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    kept = {str(PurePath(name).parent) for name in versions if _is_kept(name, versions)}
+    folders = {str(PurePath(name).parent) for name in versions if _is_kept(name, versions)}
     files = {}
     for name, version in versions.items():
-        if name.lower().endswith(READ_ENDINGS) and str(PurePath(name).parent) not in kept:
+        if name.lower().endswith(READ_ENDINGS) and str(PurePath(name).parent) not in folders:
             files[name] = version
     return _digest(files) if _has_weights(files) else None
 
@@ -75,13 +75,13 @@ def _local_version(text: str) -> str | None:
     if not path.is_dir() or Path.cwd().is_relative_to(path.resolve()):
         return None
     states = {}
-    written = {state.parent for state in path.rglob(STATE)}
+    folders = {state.parent for state in path.rglob(STATE)}
     names = {str(file) for file in path.rglob("*")}
-    written.update(Path(name).parent for name in names if _is_kept(name, names))
+    folders.update(Path(name).parent for name in names if _is_kept(name, names))
     for file in path.rglob("*"):
         parts = file.relative_to(path).parts
         is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
-        is_read = file.name.lower().endswith(READ_ENDINGS) and written.isdisjoint(file.parents)
+        is_read = file.name.lower().endswith(READ_ENDINGS) and folders.isdisjoint(file.parents)
         if is_read and not is_hidden and file.is_file():
             states[file] = file.stat()
     if not _has_weights(file.name for file in states):

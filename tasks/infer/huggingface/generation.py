@@ -61,16 +61,16 @@ class Generation:
             raise checkpoint.unusable(
                 "expected a pad or an end token in tokenizer_config.json, found neither. Set pad_token"
             )
-        self.tokenizer, self._model, self._max_new_tokens = tokenizer, model, max_new_tokens
+        self.tokenizer, self._model, self.max_new_tokens = tokenizer, model, max_new_tokens
         self.is_encoder_decoder = bool(model.config.is_encoder_decoder)
         ends = model.generation_config.eos_token_id
         self._ends = set(ends) if isinstance(ends, list) else {ends}
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if context and context <= max_new_tokens:
             raise checkpoint.unusable(f"max_new_tokens: {max_new_tokens} fills its whole context of {context} tokens")
-        self._context = self._longest_prompt = context
+        self._context = self.longest_prompt = context
         if context and not self.is_encoder_decoder:
-            self._longest_prompt = context - max_new_tokens
+            self.longest_prompt = context - max_new_tokens
         self._logprobs, self._constraint = logprobs, None
         if grammar:
             vocabulary = model.config.get_text_config().vocab_size
@@ -84,9 +84,9 @@ class Generation:
                 f"found {max_new_tokens}."
             )
         limited = copy(self)
-        limited._max_new_tokens = max_new_tokens
+        limited.max_new_tokens = max_new_tokens
         if self._context and not self.is_encoder_decoder:
-            limited._longest_prompt = self._context - max_new_tokens
+            limited.longest_prompt = self._context - max_new_tokens
         return limited
 
     def run(
@@ -97,8 +97,8 @@ class Generation:
         for length in inputs["attention_mask"].sum(1).tolist():
             if not length:
                 raise RowError("prompt: expected at least one token, found an empty text.")
-            if self._longest_prompt and length > self._longest_prompt:
-                raise RowError(f"prompt: expected at most {self._longest_prompt} tokens{beside}, found {length}.")
+            if self.longest_prompt and length > self.longest_prompt:
+                raise RowError(f"prompt: expected at most {self.longest_prompt} tokens{beside}, found {length}.")
         rows: list[list[Generated]] = [[] for _ in inputs["attention_mask"]]
         for noise in noises:
             for row, texts in zip(rows, self._run_once(inputs, noise, num_beams, best), strict=True):
@@ -118,7 +118,7 @@ class Generation:
             processors.append(limiter)
         if noise:
             processors.append(noise)
-        sequences = self._generate(inputs, processors, self._max_new_tokens, num_beams, best)
+        sequences = self._generate(inputs, processors, self.max_new_tokens, num_beams, best)
         start = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
         texts = list(map(self._without_end, sequences[:, start:].tolist()))
         for row, problem in (limiter.problems if limiter else {}).items():
@@ -156,9 +156,9 @@ class Generation:
         """Return the tokens of an answer with its end token. Raise `JobError` if they exceed `max_new_tokens`."""
         tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         tokens += sorted(self._ends - {None})[:1]
-        if len(tokens) > self._max_new_tokens:
+        if len(tokens) > self.max_new_tokens:
             raise checkpoint.unusable(
-                f"max_new_tokens: expected at least {len(tokens)} for the choice {text!r}, found {self._max_new_tokens}"
+                f"max_new_tokens: expected at least {len(tokens)} for the choice {text!r}, found {self.max_new_tokens}"
             )
         return tokens
 

@@ -33,7 +33,7 @@ FORMS = {
     "target": lambda value: f"json:X{value}",
     "module": lambda value: f"json:X{value}",
     "base_url": str,
-    "answer": lambda value: AnswerForm(choices=["none", str(value)]),
+    "answer": lambda value: AnswerForm(choices=["none", ascii(value)]),
     "tokenizer": lambda value: f"/no/{value}",
 }
 

@@ -1,10 +1,12 @@
 """Which generation an attempt belongs to, without a run."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 from prefect.logging import disable_run_logger
 
+from overnight.flows.runs import run as described
 from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
 from tests import jobs
@@ -21,7 +23,11 @@ def generation_of(folder: Path, limit_rows: int, force: bool = False) -> str:
     return run.generation
 
 
-def test_a_sample_that_died_is_resumed_and_one_of_another_size_begins_anew(tmp_path: Path) -> None:
+def test_a_sample_that_died_is_resumed_and_one_of_another_size_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(10)  # attempts of one second have an order by chance
+    monkeypatch.setattr(described, "new_attempt", lambda: f"20260301T0000{next(seconds)}-abcdef")
     jobs.write_days(tmp_path, [DAY], rows=9)
     first = generation_of(tmp_path, 5)
     assert generation_of(tmp_path, 5) == first

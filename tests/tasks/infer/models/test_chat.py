@@ -179,6 +179,7 @@ def test_a_row_has_no_model_of_its_own_because_a_worker_loads_one(model: Path) -
 
 
 def test_two_prompts_of_the_same_weights_load_them_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # models of other tests
     loads, plain = [], AutoModelForCausalLM.from_pretrained
 
     def counted(*arguments: Any, **settings: Any) -> Any:
