@@ -34,6 +34,7 @@ from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.manifest import read_manifest
+from overnight.tasks.state.run import write_json
 from overnight.tasks.write.publish.continued import leave_for_next
 from overnight.tasks.write.publish.publish import prepared, publish
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -109,6 +110,28 @@ def test_the_unchanged_job_does_not_publish_the_undone_rows_again(tmp_path: Path
     assert entry_of(job, inputs=True).status == "stale"
     assert changes_between(undone_of(job, undone), receipt)[0].kind == "undo"
     assert "because" in judge(receipt, (), (), True).sentence
+
+
+def test_what_an_earlier_undo_took_away_stays_away_after_the_next_one(tmp_path: Path) -> None:
+    fingerprints = {}
+    for factor in (1, 2, 3):
+        job = job_in(tmp_path, factor=factor, keep_publications=5)
+        fingerprints[factor] = published(job, [factor])["fingerprint"]
+    undo(job)
+    receipt = undo(job, to="1")
+    assert [record["fingerprint"] for record in receipt["undo"]["undone_before"]] == [fingerprints[3]]
+    for factor in (2, 3):
+        job = job_in(tmp_path, factor=factor, keep_publications=5)
+        assert fresh_receipt(job, describe_run(job, "all")) == receipt
+        assert entry_of(job, inputs=True).status == "published"
+        assert "only --force" in entry_of(job).why[0]
+    receipt = undo(job, to="3")
+    assert [record["fingerprint"] for record in receipt["undo"]["undone_before"]] == [fingerprints[2]], (
+        "3 is wanted again"
+    )
+    del receipt["undo"]["undone_before"]
+    write_json(job.published.ledger("all") / "receipt.json", receipt)
+    assert entry_of(job, inputs=True).status == "published", "the receipt of an earlier version"
 
 
 def undone_of(job: Job, generation: str) -> dict[str, Any]:
