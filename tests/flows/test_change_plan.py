@@ -111,7 +111,7 @@ def test_what_does_not_fit_into_the_budget_is_left_from_the_oldest_end_and_the_t
     folder: Path,
 ) -> None:
     write(folder, CHAT)
-    columns = {"cost": {"sum": 10.0}}
+    columns = {"prompt_tokens": {"sum": 5}, "cost": {"sum": 10.0}, "shipping_cost": {"sum": 5000.0}}
     publish_all(folder, columns=columns, seconds=120.0)
     change = "inference.0.user=again {id}"
     found = plan(folder, change, budget=("cost=25",))
@@ -131,6 +131,7 @@ def test_what_does_not_fit_into_the_budget_is_left_from_the_oldest_end_and_the_t
     ("budget", "words"),
     [
         ("money=3", "budget: expected cost=40, tokens=2e9 or minutes=300, found 'money=3'"),
+        *((f"cost={value}", "budget: expected cost=40, tokens") for value in ("", "null", "~")),
         ("cost=3", "expected a model at an endpoint"),
         ("minutes=-3", "budget.minutes: expected"),
     ],
