@@ -36,6 +36,10 @@ class Reason(str):
         return reason
 
 
+class UnlistedInputs(Reason):
+    """The sentence of an error that ends the listing of the inputs, and so also a run."""
+
+
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     """Return a sentence for each difference between a receipt and a run, except inputs, that makes it stale."""
     now = {"fingerprint": run.fingerprint, "ingredients": run.ingredients}
@@ -113,7 +117,7 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
             return ()
         files = list_inputs(job.source, partition)  # in memory only if there are changes to list
     except InputError as error:
-        return (Reason(f"inputs: {error}", "inputs"),)
+        return (UnlistedInputs(f"inputs: {error}", "inputs"),)
     manifest = replace(run, partition=partition, generation=receipt["generation"]).manifest
     try:
         units, _ = read_manifest(manifest, ["path", "version"])

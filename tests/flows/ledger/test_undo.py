@@ -29,7 +29,7 @@ from overnight.flows.runs.attempt import Scope, fresh_receipt, opened
 from overnight.flows.runs.continuation import plan_retry
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.run_after import PUBLISHED
-from overnight.tasks.errors import JobError, NotKept
+from overnight.tasks.errors import JobError, NotKept, RetryRefused
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import staged_parts
@@ -184,6 +184,9 @@ def test_quarantined_rows_can_be_retried_after_an_undo(tmp_path: Path) -> None:
     assert retry
     assert (retry.receipt["generation"], receipt["rows_quarantined"]) == (receipt["generation"], 1)
     assert Results(job, "job.yaml", job.published).result("all").quarantine()["row_id"].to_pylist() == ["a.csv#3"]
+    undone = job_in(tmp_path, factor=2)
+    with pytest.raises(RetryRefused, match=r"whole partition with force: `overnight run JOB\.yaml --force`"):
+        plan_retry(undone, describe_run(undone, "all"))
 
 
 def test_clean_keeps_what_an_undo_needs_and_removes_the_excess(tmp_path: Path) -> None:
