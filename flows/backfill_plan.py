@@ -162,7 +162,7 @@ def make_plan(job: Job, request: Request, now: datetime | None = None, is_dry: b
 
 
 def _selected(job: Job, request: Request, entries: Sequence[PartitionStatus], now: datetime) -> list[PartitionStatus]:
-    """Return the entries that the request selects and that are due, also those that cannot run."""
+    """Return the entries that the request selects and that are due, also ones that cannot run."""
     selection = []
     for entry in entries:
         is_retry = request.retries(entry) and not _is_of_other_settings(job, entry)

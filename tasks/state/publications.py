@@ -28,7 +28,7 @@ def earlier_publications(run: Run, generation: str) -> list[dict[str, Any]]:
 
 
 def results_like(receipt: Mapping[str, Any], run: Run) -> list[Mapping[str, Any]]:
-    """Return the records of results that `run` would make again: the receipt's, and those that it undid.
+    """Return the records of results that `run` would make again: the receipt's, and the records of what it undid.
 
     The inputs are not compared. A run must not publish again what a user has undone.
     """
