@@ -23,7 +23,7 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from pydantic import Field
 
-from overnight.flows.backfill_budget import BudgetLeft, limits_of
+from overnight.flows.backfill_budget import BudgetLeft, ended_by, limits_of
 from overnight.flows.backfill_children import ChildRunSpec, Outcome, run_child
 from overnight.flows.backfill_plan import (
     DEFAULT_SELECT,
@@ -278,7 +278,7 @@ class _Backfill:
         self.budget.charge(self.begun[outcome.partition], outcome.receipt or entry.failure)
         note_spent(self.job, self.request, self.budget.spent)
         is_reached = outcome.error and outcome.error.error_type == BudgetReached.__name__
-        return first_line(str(outcome.error)) if is_reached and self.limits else ""
+        return ended_by(self.limits, first_line(str(outcome.error))) if is_reached else ""
 
     def _make_progress(self) -> Any:
         with dispensable():

@@ -24,12 +24,12 @@ def limits_of(file: JobFile, settings: Sequence[str], budget: Sequence[str]) -> 
     """Return the limits of texts such as `cost=40`. Raise `JobError` unless the job could have them as its `budget`."""
     limits: dict[str, float] = {}
     for text in budget:
-        key = text.partition("=")[0]
-        if key not in Budget.model_fields:
+        key, own = text.partition("=")[0], dict[str, float]()
+        if key in Budget.model_fields:
+            own = file.job([*settings, f"budget.{text}"]).budget.limits
+        if key not in own:  # also `cost=`, which would mean no limit
             raise JobError(f"budget: expected cost=40, tokens=2e9 or minutes=300, found {text!r}.")
-        own = file.job([*settings, f"budget.{text}"]).budget.limits
-        if key in own:
-            limits[key] = own[key]
+        limits[key] = own[key]
     return limits
 
 
@@ -92,6 +92,12 @@ class BudgetLeft:
         self.add(amounts)
         if seconds := after.get("seconds"):  # of a receipt
             self.usual = {**amounts, "minutes": seconds / 60}
+
+
+def ended_by(settings: Sequence[str], message: str) -> str:
+    """Return the message of a run that reached a limit of these settings; an empty text for a limit of its job."""
+    keys = [text.partition("=")[0] for text in settings]
+    return message if any(f"{key}:" in message for key in keys) else ""
 
 
 def estimated(step: Step) -> dict[str, float]:

@@ -16,13 +16,15 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import NEWEST, expected_rows, experience, run_cost, run_seconds, together
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.flows.ledger.reader import earlier_receipts
+from overnight.flows.ledger.staleness import Reason, UnlistedInputs, some
 from overnight.flows.runs.continuation import with_plans
+from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import chosen, is_due, newest_number, partitions_between
 from overnight.tasks.config.masking import masked
 from overnight.tasks.config.periods import name_of
 from overnight.tasks.engine.progress import Interval
 from overnight.tasks.engine.progress_text import duration
-from overnight.tasks.errors import JobError
+from overnight.tasks.errors import JobError, first_line
 from overnight.tasks.state.run import now, read_json, write_json
 from overnight.tasks.storage.location import Location
 
@@ -159,15 +161,54 @@ def make_plan(job: Job, request: Request, now: datetime | None = None, is_dry: b
     return steps_of(job, request, entries, now, is_dry)
 
 
+def _selected(job: Job, request: Request, entries: Sequence[PartitionStatus], now: datetime) -> list[PartitionStatus]:
+    """Return the entries that the request selects and that are due, also ones that cannot run."""
+    selection = []
+    for entry in entries:
+        is_retry = request.retries(entry) and not _is_of_other_settings(job, entry)
+        if is_due(job, entry.partition, now) and (request.runs_whole(entry.status) or is_retry):
+            selection.append(entry)
+    return selection
+
+
+def _is_of_other_settings(job: Job, entry: PartitionStatus) -> bool:
+    """Return True if an undo published rows of other settings, with which the quarantined ones cannot run."""
+    receipt = entry.receipt or {}
+    return bool(receipt.get("undo")) and receipt["fingerprint"] != describe_run(job, entry.partition).fingerprint
+
+
+def stuck_in(job: Job, request: Request, entries: Sequence[PartitionStatus], now: datetime) -> dict[str, str]:
+    """Return the partitions that the request selects and that no run can begin, with the reasons."""
+    stuck = {}
+    for entry in _selected(job, request, entries, now):
+        if reason := _obstacle(job, entry):
+            stuck[entry.partition] = first_line(reason)
+    return stuck
+
+
+def _obstacle(job: Job, entry: PartitionStatus) -> str:
+    """Return why no run of a partition can begin: the job no longer has it, or its inputs cannot be listed."""
+    try:
+        if job.partitions:
+            job.partitions.checked(entry.partition)
+    except JobError as error:
+        return str(error)
+    reasons = [reason for reason in entry.why if isinstance(reason, Reason)]
+    is_unlisted = bool(reasons) and all(isinstance(reason, UnlistedInputs) for reason in reasons)
+    return reasons[0] if is_unlisted else ""
+
+
+def told_stuck(stuck: Mapping[str, str]) -> str:
+    """Return which partitions cannot run and why the first of them cannot, as a phrase."""
+    return f"cannot run, so it stays: {some(list(stuck))}. {next(iter(stuck.values()))}"
+
+
 def steps_of(
     job: Job, request: Request, entries: list[PartitionStatus], now: datetime, is_dry: bool = False
 ) -> list[Step]:
-    """Return a step for each entry that the request selects and that is due, in its order."""
-    selection = [
-        entry
-        for entry in entries
-        if is_due(job, entry.partition, now) and (request.runs_whole(entry.status) or request.retries(entry))
-    ]
+    """Return a step for each entry that the request selects, that is due and that can run, in its order."""
+    stuck = stuck_in(job, request, entries, now)
+    selection = [entry for entry in _selected(job, request, entries, now) if entry.partition not in stuck]
     return _steps(job, entries, with_plans(job, selection) if is_dry else selection, request)
 
 
@@ -205,7 +246,8 @@ def _steps(job: Job, entries: list[PartitionStatus], selection: list[PartitionSt
         force = entry.status == "published" and not entry.begun and not is_retry
         rows = (entry.receipt or {}).get("rows_quarantined" if is_retry else "rows_in")
         if entry.plan and not is_retry:
-            rows = entry.plan["rows_to_run"] or rows
+            planned_rows = entry.plan["rows_to_run"]  # 0 if only files are gone
+            rows = rows if planned_rows is None else planned_rows
         likely_rows = expected_rows(earlier, None) if rows is None else rows
         time, cost = run_seconds(earlier, rows), run_cost(earlier, likely_rows)
         steps.append(Step(entry, force, likely_rows, time, cost, is_retry))
@@ -228,13 +270,17 @@ def summary(steps: Sequence[Step]) -> str:
 def nothing_to_do(job: Job, request: Request, now: datetime | None = None) -> str:
     """Return a sentence that explains why a backfill has no steps, with the number of its partitions by status."""
     now = now or datetime.now(UTC)
-    statuses = Counter(entry.status for entry in _entries(job, request, inputs=True, now=now))
+    entries = _entries(job, request, inputs=True, now=now)
+    stuck = stuck_in(job, request, entries, now)
+    statuses = Counter(entry.status for entry in entries if entry.partition not in stuck)
     counts = [f"{count} {status}" for status, count in sorted(statuses.items())]
     numbers = ", ".join([*counts, *_to_come(job, request, now)]) or "none"
     selection = " or ".join(request.select)
     advice = ""
     if statuses["stale"] and not request.lists_inputs:
         advice = ". To run the stale ones, add stale to select"
+    if stuck:
+        advice += f"; {told_stuck(stuck).rstrip('.')}"
     return f"{job.name}: no partition from {request.scope} is {selection}; found {numbers}{advice}."
 
 
@@ -246,13 +292,15 @@ def left_out(job: Job, request: Request, steps: Sequence[Step], now: datetime | 
     partitions = {step.partition for step in steps}
     now = now or datetime.now(UTC)
     entries = _entries(job, request, now=now)
-    statuses = Counter(
-        entry.status for entry in entries if entry.partition not in partitions and is_due(job, entry.partition, now)
-    )
+    stuck = stuck_in(job, request, entries, now)
+    statuses = Counter[Status]()
+    for entry in entries:
+        if entry.partition not in {*partitions, *stuck} and is_due(job, entry.partition, now):
+            statuses[entry.status] += 1
     advice: dict[Status, str] = {status: f" (add {status} to select)" for status in WHOLE}
     advice["running"] = " (other runs hold them)"
     counts = [f"{number} {status}{advice.get(status, '')}" for status, number in sorted(statuses.items())]
-    return ", ".join([*counts, *_to_come(job, request, now)])
+    return ", ".join([*counts, *_to_come(job, request, now), *([told_stuck(stuck)] if stuck else [])])
 
 
 def _to_come(job: Job, request: Request, now: datetime) -> list[str]:

@@ -3,13 +3,13 @@
 A backfill runs it. A budget takes partitions in order until the next one does not fit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from overnight.flows.backfill_budget import BudgetLeft, estimated, limits_of
-from overnight.flows.backfill_plan import Request, Step, steps_of, summary
+from overnight.flows.backfill_plan import Request, Step, steps_of, stuck_in, summary, told_stuck
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import together
@@ -64,6 +64,7 @@ class ChangePlan:
     unchanged: int
     remembered: Sequence[Remembered]
     budget: BudgetLeft
+    stuck: Mapping[str, str]  # what is selected and cannot run, with the reasons
 
     @property
     def steps(self) -> list[Step]:
@@ -71,13 +72,15 @@ class ChangePlan:
         return [change.step for change in self.changes]
 
     def lines(self) -> list[str]:
-        """Return the totals of the plan, and what the budget leaves, as lines."""
+        """Return the totals of the plan, and what the budget leaves or cannot run, as lines."""
         scope = f"would run {summary(self.steps)}" if self.changes else "nothing to run"
         unchanged = f"; {self.unchanged:,} published, which stay" if self.unchanged else ""
         lines = [f"{self.job.name}: {scope}{unchanged}"]
         if self.left:
             names = some([change.step.partition for change in self.left])
             lines.append(f"left for the next time: {names}. {self.left[0].refusal}")
+        if self.stuck:
+            lines.append(told_stuck(self.stuck))
         return [*lines, *map(str, self.remembered)]
 
     def as_json(self) -> dict[str, Any]:
@@ -87,6 +90,7 @@ class ChangePlan:
             "budget": list(self.request.budget),
             "partitions": [*self.changes, *self.left],
             "unchanged": self.unchanged,
+            "stuck": self.stuck,
             "total": self._total(),
             "memory": self.remembered,
         }
@@ -119,15 +123,17 @@ def plan_change(file: JobFile, request: Request) -> ChangePlan:
     steps = steps_of(job, request, entries, now, is_dry=True)
     changes, left = _within(steps, replace(budget, spent={}))
     unchanged = _unchanged(job, entries, steps, now)
-    return ChangePlan(job, request, changes, left, unchanged, remembered_rows(job), budget)
+    stuck = stuck_in(job, request, entries, now)
+    return ChangePlan(job, request, changes, left, unchanged, remembered_rows(job), budget, stuck)
 
 
 def _with_days(job: Job, request: Request, entries: Sequence[PartitionStatus]) -> Request:
     """Return the request with the first and the last day of the entries, unless it has its own."""
     if not (entries and job.periods and job.periods.every):
         return request
-    first, last = (job.periods.first_day(entry.partition) for entry in (entries[0], entries[-1]))
-    return replace(request, start=request.start or first, end=request.end or last)
+    days = [day for entry in entries if (day := job.periods.first_day(entry.partition))]
+    start = request.start or days[0]
+    return replace(request, start=start, end=request.end or max(start, days[-1]))  # start may be within a month
 
 
 def _unchanged(job: Job, entries: Sequence[PartitionStatus], steps: Sequence[Step], now: datetime) -> int:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from overnight.flows.report.spending import is_cost
 from overnight.tasks.engine.progress import Interval, Progress
 
 Timings: TypeAlias = np.ndarray
@@ -117,10 +118,10 @@ def _timing(receipt: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def cost_of(receipt: Mapping[str, Any]) -> float | None:
-    """Return what the models of a run cost, by the sums of its columns `cost`; None without such a column."""
-    costs = []
-    for name, column in (receipt.get("columns") or {}).items():
-        if (name == "cost" or name.endswith("_cost")) and column.get("sum") is not None:
+    """Return what the models of a run cost, by the sums of their columns `cost`; None without such a column."""
+    costs, columns = [], receipt.get("columns") or {}
+    for name, column in columns.items():
+        if is_cost(name, columns) and column.get("sum") is not None:
             costs.append(float(column["sum"]))
     return sum(costs) if costs else None
 

@@ -12,7 +12,7 @@ from overnight.flows.job.model import Job
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import list_inputs, stream_inputs
 from overnight.tasks.state.manifest import digest, read_manifest
-from overnight.tasks.state.publications import results_like
+from overnight.tasks.state.publications import results_like, undone_records
 from overnight.tasks.state.run import Run, changed_commits
 from overnight.tasks.write.kinds import RECORDED_AS
 
@@ -34,6 +34,10 @@ class Reason(str):
         reason = super().__new__(cls, sentence)
         reason.causes = causes
         return reason
+
+
+class UnlistedInputs(Reason):
+    """The sentence of an error that ends the listing of the inputs, and so also a run."""
 
 
 def changed_settings(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
@@ -59,8 +63,8 @@ def unknown_commits(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
 
 def undone(receipt: Mapping[str, Any], run: Run) -> tuple[str, ...]:
     """Return a sentence if the published rows are those of an undo, and the job would make the undone ones again."""
-    undo = receipt.get("undo")
-    if not undo or undo["undone"] not in results_like(receipt, run):
+    results = results_like(receipt, run)
+    if not any(record in results for record in undone_records(receipt)):
         return ()
     return (f"{undo_text(receipt)}; only --force, another setting or input starts a run",)
 
@@ -113,7 +117,7 @@ def changed_inputs(job: Job, run: Run, partition: str, receipt: Mapping[str, Any
             return ()
         files = list_inputs(job.source, partition)  # in memory only if there are changes to list
     except InputError as error:
-        return (Reason(f"inputs: {error}", "inputs"),)
+        return (UnlistedInputs(f"inputs: {error}", "inputs"),)
     manifest = replace(run, partition=partition, generation=receipt["generation"]).manifest
     try:
         units, _ = read_manifest(manifest, ["path", "version"])

@@ -1,7 +1,7 @@
 """What a run used, and its price: tokens, costs of answers, hours of devices and of CPU workers."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,7 @@ def uses_of(job: Any, receipt: Mapping[str, Any]) -> list[Use]:
 
 
 def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
-    """Return the sums of the columns of tokens and costs. A cost in a job without prompts is data of its source."""
+    """Return the sums of the columns of tokens and costs."""
     uses, columns = [], receipt.get("columns") or {}
     for name, record in columns.items():
         for ending, title in SUMS.items():
@@ -42,7 +42,7 @@ def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
                 continue
             unit, price = "tokens", None
             if ending == "cost":
-                if not receipt.get("spent") and f"{name.removesuffix(ending)}prompt_tokens" not in columns:
+                if not is_cost(name, columns):
                     continue
                 unit, price = "", record["sum"]
             model = "" if name == ending else f" ({name})"
@@ -51,6 +51,12 @@ def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
         if cost := saving.get("cost"):
             uses.append(Use(f"of these, reused ({name})", -cost, "", -cost))
     return uses
+
+
+def is_cost(name: str, columns: Container[str]) -> bool:
+    """Return True if a column has the cost of a model's answers, which have tokens. Others are the user's data."""
+    is_named_so = name == "cost" or name.endswith("_cost")
+    return is_named_so and f"{name.removesuffix('cost')}prompt_tokens" in columns
 
 
 def spent_in(record: Mapping[str, Any]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from overnight.tasks.ingest.task import ContinuedInputs, look_again, stream_inpu
 from overnight.tasks.preprocess.kinds import PartitionStep
 from overnight.tasks.rows import blocks
 from overnight.tasks.state.manifest import digest, read_manifest
+from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.published_rows import published_rows, settled_record, take_over, without_quarantined
 from overnight.tasks.state.row_ranges import rows_in_state
 from overnight.tasks.state.run import Run, published_files, read_json, unfinished_generation
@@ -243,7 +244,8 @@ def _changed_code(job: Job, run: Run, receipt: dict[str, Any]) -> tuple[str, ...
     has_same_settings = fingerprint_of(with_old_files) == receipt["fingerprint"]
     if has_same_settings and all(kind == "python" or name.endswith(".py") for kind, name in _changed_files(then, now)):
         return changes
-    raise _refused(run, f"{'; '.join(changes)}. Published rows would have other results too")
+    option = "--force" if results_like(receipt, run) else ""  # the rows of this job were undone
+    raise _refused(run, f"{'; '.join(changes)}. Published rows would have other results too", option)
 
 
 def _changed_files(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,11 +12,13 @@ from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 
 from overnight.flows.job.model import Job
+from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import partitions_before
 from overnight.flows.schedule.run_partition import request_run
 from overnight.tasks.errors import InputError
 from overnight.tasks.ingest.task import stream_inputs
 from overnight.tasks.state.manifest import census
+from overnight.tasks.state.publications import results_like
 from overnight.tasks.state.run import Run, read_json
 
 TAG = "lookback"
@@ -50,7 +52,7 @@ def look_back(job: Job, run: Run, parameter: str) -> None:
 
 def changed_days(job: Job, run: Run, days: int) -> list[str]:
     """Return the published partitions whose inputs have changed, newest first, of the `days` before the run's own."""
-    days_to_run = []
+    days_to_run, current = [], describe_run(job, run.partition)  # `run` may have the fingerprint of late rows
     for day in partitions_before(job, run.partition, days)[::-1]:
         receipt = read_json(replace(run, partition=day).ledger / "receipt.json")
         if not receipt or receipt["job"] != job.name:
@@ -59,7 +61,7 @@ def changed_days(job: Job, run: Run, days: int) -> list[str]:
             inputs = census(stream_inputs(job.source, day))
             if not inputs.count:
                 get_run_logger().info("%s/%s stays as it is: its inputs are gone", job.name, day)
-            elif inputs.digest != receipt["inputs"]:
+            elif inputs.digest not in [result["inputs"] for result in results_like(receipt, current) or [receipt]]:
                 days_to_run.append(day)
         except InputError as error:
             get_run_logger().info("%s/%s stays as it is: %s", job.name, day, error)

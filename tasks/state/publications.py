@@ -28,13 +28,18 @@ def earlier_publications(run: Run, generation: str) -> list[dict[str, Any]]:
 
 
 def results_like(receipt: Mapping[str, Any], run: Run) -> list[Mapping[str, Any]]:
-    """Return the records of results that `run` would make again: the receipt's, and one that it undid.
+    """Return the records of results that `run` would make again: the receipt's, and the records of what it undid.
 
     The inputs are not compared. A run must not publish again what a user has undone.
     """
-    records = [receipt, (receipt.get("undo") or {}).get("undone")]
-    return [
-        record
-        for record in records
-        if record and record["fingerprint"] == run.fingerprint and not changed_commits(record, run)
-    ]
+    results = []
+    for record in (receipt, *undone_records(receipt)):
+        if record["fingerprint"] == run.fingerprint and not changed_commits(record, run):
+            results.append(record)
+    return results
+
+
+def undone_records(receipt: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the records of the publications that a receipt undid, the newest first."""
+    undo = receipt.get("undo")
+    return [undo["undone"], *undo.get("undone_before", [])] if undo else []

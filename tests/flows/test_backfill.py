@@ -23,6 +23,7 @@ from overnight.flows.backfill_plan import Request, Step, left_out, planned
 from overnight.flows.job.loading import JobFile, load_job
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus, read_ledger
+from overnight.flows.runs.attempt import Scope
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.errors import JobError, OvernightError
 from overnight.tasks.ingest.task import stream_inputs
@@ -181,6 +182,13 @@ def test_the_plan_follows_the_ledger_and_what_it_leaves_out_is_counted_with_how_
 
     publish(folder, DAYS[3], inputs="before a file changed")
     assert steps(folder, select=["stale"]) == [stale, (DAYS[3], "stale", False)]
+
+
+def test_a_late_change_that_runs_no_row_is_estimated_as_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(folder, DAYS[0], inputs="before a file was deleted")
+    monkeypatch.setattr(Scope, "plan", {"rows_reused": 9, "rows_to_run": 0, "why": ["inputs changed: 1 gone"]})
+    [step] = plan(folder, select=["stale"], is_dry=True)[2]
+    assert (step.rows, step.entry.plan["rows_reused"]) == (0, 9)
 
 
 def test_a_partition_that_a_run_holds_is_left_to_it(folder: Path) -> None:

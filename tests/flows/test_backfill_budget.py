@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from overnight.flows.backfill_budget import BudgetLeft
+from overnight.flows.backfill_budget import BudgetLeft, ended_by
 from overnight.flows.backfill_plan import Step
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.partition_status import PartitionStatus
 from overnight.flows.runs.run import describe_run
 from overnight.tasks.engine.progress import Interval
 from overnight.tasks.state.run import FORMAT_VERSION, write_json
+from overnight.tasks.workers.spending import Amount, Paid, budget_reached, minutes_reached
 from tests import jobs
 
 DAY = "2026-03-01"
@@ -63,6 +64,15 @@ def test_a_run_gets_the_rest_unless_its_own_budget_is_smaller(job: Job) -> None:
         "budget.cost=24.500000000"
     ]
     assert (budget.spent, budget.rest()) == ({"cost": 15.5, "tokens": 7.0}, {"cost": 24.5})
+
+
+def test_only_a_limit_of_the_backfill_ends_it_and_not_one_of_its_job(job: Job) -> None:
+    message = budget_reached("cost", 30.0, Paid(3, Amount(cost=29.5)))
+    settings = BudgetLeft({"cost": 100.0, "minutes": 300.0}).settings(job, step())
+    assert ended_by(settings, message) == "", "the job's own limit of 30 is smaller"
+    assert ended_by(BudgetLeft({"cost": 20.0}).settings(job, step()), message) == message
+    assert ended_by(settings, minutes_reached(300.0))
+    assert ended_by([], message) == ""
 
 
 def test_a_run_that_resumes_pays_only_for_itself_and_may_spend_the_whole_rest(job: Job) -> None:

@@ -2,17 +2,18 @@
 
 import json
 import shutil
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from overnight.flows.backfill_plan import Request
+from overnight.flows.backfill_plan import Request, Step, left_out, nothing_to_do, planned
 from overnight.flows.change_plan import ChangePlan, plan_change
 from overnight.flows.job.loading import JobFile, load_job
 from overnight.flows.runs.attempt import Scope, opened
 from overnight.flows.runs.run import describe_run
+from overnight.flows.schedule.partitions import newest_due
 from overnight.tasks.errors import JobError
 from overnight.tasks.state.run import write_json
 from tests import jobs
@@ -111,7 +112,7 @@ def test_what_does_not_fit_into_the_budget_is_left_from_the_oldest_end_and_the_t
     folder: Path,
 ) -> None:
     write(folder, CHAT)
-    columns = {"cost": {"sum": 10.0}}
+    columns = {"prompt_tokens": {"sum": 5}, "cost": {"sum": 10.0}, "shipping_cost": {"sum": 5000.0}}
     publish_all(folder, columns=columns, seconds=120.0)
     change = "inference.0.user=again {id}"
     found = plan(folder, change, budget=("cost=25",))
@@ -131,6 +132,7 @@ def test_what_does_not_fit_into_the_budget_is_left_from_the_oldest_end_and_the_t
     ("budget", "words"),
     [
         ("money=3", "budget: expected cost=40, tokens=2e9 or minutes=300, found 'money=3'"),
+        *((f"cost={value}", "budget: expected cost=40, tokens") for value in ("", "null", "~")),
         ("cost=3", "expected a model at an endpoint"),
         ("minutes=-3", "budget.minutes: expected"),
     ],
@@ -158,3 +160,61 @@ def test_a_job_without_days_has_a_plan_too(folder: Path) -> None:
     options: dict[str, Any] = {"end": None}
     assert plan(folder, **options).changes == []
     assert causes(plan(folder, "inference.0.model=large", **options)) == {"all": ["model"]}
+
+
+def test_a_plan_from_within_a_month_has_a_range_that_a_backfill_takes(folder: Path) -> None:
+    write(folder, source={"kind": "jsonl", "path": f"{folder}/in/{{month}}"}, partitions={"every": "month"})
+    month = newest_due(load_job(folder / "job.yaml"), datetime.now(UTC))
+    assert month
+    start = month + timedelta(20)
+    found = plan(folder, start=start, end=None)
+    assert (found.request.start, found.request.end) == (start, start)
+    steps = planned(JobFile(folder / "job.yaml"), "new", found.request.start, found.request.end)[2]
+    assert [step.partition for step in steps] == [step.partition for step in found.steps] == [f"{month:%Y-%m}"]
+
+
+def test_quarantined_rows_of_an_undo_are_no_reason_to_run(folder: Path) -> None:
+    job = load_job(folder / "job.yaml")
+    receipt = publish(job, DAYS[0])
+    record = {name: receipt[name] for name in ("generation", "fingerprint", "inputs", "commits")}
+    undo = {"generation": "g", "by": "ada@laptop", "undone": record}
+    publish(job, DAYS[0], reason="", undo=undo, rows_quarantined=2)
+    assert causes(plan(folder, end=date(2026, 3, 1))) == {DAYS[0]: ["quarantine"]}, "rows of the settings of now"
+    publish(job, DAYS[0], reason="", undo=undo, rows_quarantined=2, fingerprint="other")
+    found = plan(folder, end=date(2026, 3, 1))
+    assert (found.changes, found.unchanged) == ([], 1)
+
+
+def test_a_region_that_the_job_no_longer_has_stays(folder: Path) -> None:
+    jobs.write_days(folder, [f"{region}/{DAYS[0]}" for region in ("eu", "us")])
+    source = {"kind": "jsonl", "path": f"{folder}/in/{{region}}/{{date}}"}
+    for regions in (["eu", "us"], ["eu"]):
+        write(folder, source=source, partitions={"date": "day", "region": regions, "start": DAYS[0]})
+        if "us" in regions:
+            for region in regions:
+                publish(load_job(folder / "job.yaml"), f"{DAYS[0]},{region}")
+    found = plan(folder, "shuffle.kind=files", end=date(2026, 3, 1))
+    assert (list(causes(found)), list(found.stuck)) == ([f"{DAYS[0]},eu"], [f"{DAYS[0]},us"])
+    reason = f"partition: expected one of eu, found us in {DAYS[0]},us."
+    assert found.lines()[1] == f"cannot run, so it stays: {DAYS[0]},us. {reason}"
+    steps = steps_of_backfill(folder, "shuffle.kind=files")
+    assert [step.partition for step in steps] == [f"{DAYS[0]},eu"]
+    job = JobFile(folder / "job.yaml").job(["shuffle.kind=files"])
+    request = Request("new", date(2026, 3, 1), date(2026, 3, 1), ("stale",))
+    assert left_out(job, request, steps) == f"cannot run, so it stays: {DAYS[0]},us. {reason}"
+
+
+def test_a_day_whose_inputs_are_gone_stays(folder: Path) -> None:
+    publish_all(folder)
+    shutil.rmtree(folder / "in" / DAYS[0])
+    found = plan(folder)
+    assert (found.changes, list(found.stuck)) == ([], [DAYS[0]])
+    assert found.lines()[1].startswith(f"cannot run, so it stays: {DAYS[0]}. inputs: source.path: expected")
+    assert steps_of_backfill(folder) == []
+    job, request = load_job(folder / "job.yaml"), Request("new", date(2026, 3, 1), date(2026, 3, 1), ("stale",))
+    assert f"; cannot run, so it stays: {DAYS[0]}. inputs: source.path: expected" in nothing_to_do(job, request)
+
+
+def steps_of_backfill(folder: Path, *settings: str) -> list[Step]:
+    day = date(2026, 3, 1)
+    return planned(JobFile(folder / "job.yaml"), "new", day, day, ("stale",), settings=settings)[2]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overnight.tasks.errors import STAGES, NotKept
-from overnight.tasks.state.publications import COMPARED
+from overnight.tasks.state.publications import COMPARED, undone_records
 from overnight.tasks.state.published_rows import copy_record
 from overnight.tasks.state.run import Run, now
 from overnight.tasks.state.staged_parts import QUARANTINE
@@ -60,8 +60,18 @@ def _receipt(run: Run, earlier: Mapping[str, Any], current: Mapping[str, Any], f
             "generation": earlier["generation"],
             "by": _user(),
             "undone": {name: current.get(name) for name in COMPARED},
+            "undone_before": _undone_before(earlier, current),
         },
     }
+
+
+def _undone_before(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what stays undone of the undos before. What is published again on purpose does not."""
+    results = []
+    for record in undone_records(current):
+        if (record["fingerprint"], record.get("inputs")) != (earlier["fingerprint"], earlier.get("inputs")):
+            results.append(record)
+    return results
 
 
 def _quarantine(run: Run, earlier: Mapping[str, Any]) -> pa.Table:

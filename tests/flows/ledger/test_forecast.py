@@ -93,10 +93,11 @@ def test_an_unknown_number_of_rows_makes_the_interval_wider() -> None:
 
 def test_cost_follows_from_the_sums_of_the_columns_of_chat_models() -> None:
     columns = {"cost": {"sum": 3.0}, "judge_cost": {"sum": 1.0}, "costume": {"sum": 100}, "text": {}}
+    columns |= {"prompt_tokens": {"sum": 9}, "judge_prompt_tokens": {"sum": 9}, "shipping_cost": {"sum": 70.0}}
     earlier = experience([receipt(1000, columns=columns)])
     assert run_cost(earlier, 500) == 2.0
     assert run_cost(earlier, None) is None
-    resumed = receipt(1000, columns={"cost": {"sum": 4.0}}, rows_resumed=900)  # the sum is that of all rows
+    resumed = receipt(1000, columns=columns, rows_resumed=900)  # the sum is that of all rows
     assert run_cost(experience([resumed]), 500) == 2.0
     assert run_cost(experience([receipt()]), 500) is None
 

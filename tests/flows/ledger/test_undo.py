@@ -29,11 +29,12 @@ from overnight.flows.runs.attempt import Scope, fresh_receipt, opened
 from overnight.flows.runs.continuation import plan_retry
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.run_after import PUBLISHED
-from overnight.tasks.errors import JobError, NotKept
+from overnight.tasks.errors import JobError, NotKept, RetryRefused
 from overnight.tasks.ingest.listing.take_manifest import take_manifest
 from overnight.tasks.rows import blocks
 from overnight.tasks.state import staged_parts
 from overnight.tasks.state.manifest import read_manifest
+from overnight.tasks.state.run import write_json
 from overnight.tasks.write.publish.continued import leave_for_next
 from overnight.tasks.write.publish.publish import prepared, publish
 from overnight.tasks.write.sinks.parquet import ParquetSink
@@ -111,6 +112,28 @@ def test_the_unchanged_job_does_not_publish_the_undone_rows_again(tmp_path: Path
     assert "because" in judge(receipt, (), (), True).sentence
 
 
+def test_what_an_earlier_undo_took_away_stays_away_after_the_next_one(tmp_path: Path) -> None:
+    fingerprints = {}
+    for factor in (1, 2, 3):
+        job = job_in(tmp_path, factor=factor, keep_publications=5)
+        fingerprints[factor] = published(job, [factor])["fingerprint"]
+    undo(job)
+    receipt = undo(job, to="1")
+    assert [record["fingerprint"] for record in receipt["undo"]["undone_before"]] == [fingerprints[3]]
+    for factor in (2, 3):
+        job = job_in(tmp_path, factor=factor, keep_publications=5)
+        assert fresh_receipt(job, describe_run(job, "all")) == receipt
+        assert entry_of(job, inputs=True).status == "published"
+        assert "only --force" in entry_of(job).why[0]
+    receipt = undo(job, to="3")
+    assert [record["fingerprint"] for record in receipt["undo"]["undone_before"]] == [fingerprints[2]], (
+        "3 is wanted again"
+    )
+    del receipt["undo"]["undone_before"]
+    write_json(job.published.ledger("all") / "receipt.json", receipt)
+    assert entry_of(job, inputs=True).status == "published", "the receipt of an earlier version"
+
+
 def undone_of(job: Job, generation: str) -> dict[str, Any]:
     return Results(job, "job.yaml", job.published).publication("all", generation).receipt
 
@@ -161,6 +184,9 @@ def test_quarantined_rows_can_be_retried_after_an_undo(tmp_path: Path) -> None:
     assert retry
     assert (retry.receipt["generation"], receipt["rows_quarantined"]) == (receipt["generation"], 1)
     assert Results(job, "job.yaml", job.published).result("all").quarantine()["row_id"].to_pylist() == ["a.csv#3"]
+    undone = job_in(tmp_path, factor=2)
+    with pytest.raises(RetryRefused, match=r"whole partition with force: `overnight run JOB\.yaml --force`"):
+        plan_retry(undone, describe_run(undone, "all"))
 
 
 def test_clean_keeps_what_an_undo_needs_and_removes_the_excess(tmp_path: Path) -> None:

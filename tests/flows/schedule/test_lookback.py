@@ -65,11 +65,26 @@ def test_of_the_days_before_those_are_run_again_whose_inputs_changed_and_are_the
     source = jobs.job(tmp_path)["source"] | {"allow_empty": allow_empty}
     job = jobs.load(tmp_path, source=source)
     run = describe_run(job, own)
+    made = {"fingerprint": run.fingerprint}
     for day in (changed, gone, early):
         inputs = digest(stream_inputs(job.source, day))
-        write_json(replace(run, partition=day).ledger / "receipt.json", {"job": job.name, "inputs": inputs})
+        write_json(replace(run, partition=day).ledger / "receipt.json", {"job": job.name, "inputs": inputs, **made})
     jobs.write_days(tmp_path, [own, changed, early], rows=3)
     shutil.rmtree(tmp_path / "in" / gone)
     with disable_run_logger():
         assert [changed_days(job, run, days) for days in (0, 2, 3)] == [[], [changed], [changed, early]]
         assert changed_days(jobs.load(tmp_path, name="other", source=source), run, 3) == []
+
+
+def test_a_day_whose_late_inputs_were_published_and_undone_is_left_alone(tmp_path: Path) -> None:
+    own, late, *_ = DAYS
+    jobs.write_days(tmp_path, [own, late])
+    job = jobs.load(tmp_path)
+    run = describe_run(job, own)
+    made = {"fingerprint": run.fingerprint, "inputs": digest(stream_inputs(job.source, late))}
+    receipt = {"job": job.name, **made, "inputs": "before", "undo": {"undone": made}}
+    write_json(replace(run, partition=late).ledger / "receipt.json", receipt)
+    with disable_run_logger():
+        assert changed_days(job, replace(run, fingerprint="of late rows"), 3) == []
+        jobs.write_days(tmp_path, [late], rows=5)
+        assert changed_days(job, run, 3) == [late]

@@ -39,7 +39,7 @@ def unwrapped(text: str) -> str:
 def test_a_plan_prints_a_line_for_each_partition_the_totals_and_what_is_remembered(tmp_path: Path) -> None:
     write(tmp_path, memory={"path": f"{tmp_path}/memory"})
     for day in DAYS[:2]:
-        publish(load_job(tmp_path / "job.yaml"), day, columns={"cost": {"sum": 10.0}})
+        publish(load_job(tmp_path / "job.yaml"), day, columns={"prompt_tokens": {"sum": 5}, "cost": {"sum": 10.0}})
     code, out, _ = typed("plan", tmp_path, *RANGE, "--set", "inference.0.model=large", "--budget", "cost=15")
     assert code == 0
     table, lines = out.split("tiny: would run ")
