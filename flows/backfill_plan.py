@@ -16,7 +16,7 @@ from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import NEWEST, expected_rows, experience, run_cost, run_seconds, together
 from overnight.flows.ledger.partition_status import PartitionStatus, Status, read_ledger
 from overnight.flows.ledger.reader import earlier_receipts
-from overnight.flows.ledger.staleness import Reason, UnlistedInputs, some
+from overnight.flows.ledger.staleness import UnlistedInputs, some
 from overnight.flows.runs.continuation import with_plans
 from overnight.flows.runs.run import describe_run
 from overnight.flows.schedule.partitions import chosen, is_due, newest_number, partitions_between
@@ -193,9 +193,7 @@ def _obstacle(job: Job, entry: PartitionStatus) -> str:
             job.partitions.checked(entry.partition)
     except JobError as error:
         return str(error)
-    reasons = [reason for reason in entry.why if isinstance(reason, Reason)]
-    is_unlisted = bool(reasons) and all(isinstance(reason, UnlistedInputs) for reason in reasons)
-    return reasons[0] if is_unlisted else ""
+    return next((reason for reason in entry.why if isinstance(reason, UnlistedInputs)), "")
 
 
 def told_stuck(stuck: Mapping[str, str]) -> str:

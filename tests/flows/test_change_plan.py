@@ -211,6 +211,7 @@ def test_a_day_whose_inputs_are_gone_stays(folder: Path) -> None:
     assert (found.changes, list(found.stuck)) == ([], [DAYS[0]])
     assert found.lines()[1].startswith(f"cannot run, so it stays: {DAYS[0]}. inputs: source.path: expected")
     assert steps_of_backfill(folder) == []
+    assert steps_of_backfill(folder, "shuffle.kind=files") == [], "its settings have changed as well"
     job, request = load_job(folder / "job.yaml"), Request("new", date(2026, 3, 1), date(2026, 3, 1), ("stale",))
     assert f"; cannot run, so it stays: {DAYS[0]}. inputs: source.path: expected" in nothing_to_do(job, request)
 
