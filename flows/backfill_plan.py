@@ -196,7 +196,7 @@ def _obstacle(job: Job, entry: PartitionStatus) -> str:
     return next((reason for reason in entry.why if isinstance(reason, UnlistedInputs)), "")
 
 
-def told_stuck(stuck: Mapping[str, str]) -> str:
+def stuck_text(stuck: Mapping[str, str]) -> str:
     """Return which partitions cannot run and why the first of them cannot, as a phrase."""
     return f"cannot run, so it stays: {some(list(stuck))}. {next(iter(stuck.values()))}"
 
@@ -278,7 +278,7 @@ def nothing_to_do(job: Job, request: Request, now: datetime | None = None) -> st
     if statuses["stale"] and not request.lists_inputs:
         advice = ". To run the stale ones, add stale to select"
     if stuck:
-        advice += f"; {told_stuck(stuck).rstrip('.')}"
+        advice += f"; {stuck_text(stuck).rstrip('.')}"
     return f"{job.name}: no partition from {request.scope} is {selection}; found {numbers}{advice}."
 
 
@@ -298,7 +298,7 @@ def left_out(job: Job, request: Request, steps: Sequence[Step], now: datetime | 
     advice: dict[Status, str] = {status: f" (add {status} to select)" for status in WHOLE}
     advice["running"] = " (other runs hold them)"
     counts = [f"{number} {status}{advice.get(status, '')}" for status, number in sorted(statuses.items())]
-    return ", ".join([*counts, *_to_come(job, request, now), *([told_stuck(stuck)] if stuck else [])])
+    return ", ".join([*counts, *_to_come(job, request, now), *([stuck_text(stuck)] if stuck else [])])
 
 
 def _to_come(job: Job, request: Request, now: datetime) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from overnight.flows.backfill_budget import BudgetLeft, estimated, limits_of
-from overnight.flows.backfill_plan import Request, Step, steps_of, stuck_in, summary, told_stuck
+from overnight.flows.backfill_plan import Request, Step, steps_of, stuck_in, stuck_text, summary
 from overnight.flows.job.loading import JobFile
 from overnight.flows.job.model import Job
 from overnight.flows.ledger.forecast import together
@@ -80,7 +80,7 @@ class ChangePlan:
             names = some([change.step.partition for change in self.left])
             lines.append(f"left for the next time: {names}. {self.left[0].refusal}")
         if self.stuck:
-            lines.append(told_stuck(self.stuck))
+            lines.append(stuck_text(self.stuck))
         return [*lines, *map(str, self.remembered)]
 
     def as_json(self) -> dict[str, Any]:
