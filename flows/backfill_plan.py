@@ -181,18 +181,23 @@ def stuck_in(job: Job, request: Request, entries: Sequence[PartitionStatus], now
     """Return the partitions that the request selects and that no run can begin, with the reasons."""
     stuck = {}
     for entry in _selected(job, request, entries, now):
-        if reason := _obstacle(job, entry):
+        if reason := _obstacle(job, request, entry):
             stuck[entry.partition] = first_line(reason)
     return stuck
 
 
-def _obstacle(job: Job, entry: PartitionStatus) -> str:
-    """Return why no run of a partition can begin: the job no longer has it, or its inputs cannot be listed."""
+def _obstacle(job: Job, request: Request, entry: PartitionStatus) -> str:
+    """Return why no run of a partition can begin: the job no longer has it, or its inputs cannot be listed.
+
+    With `all`, the run of such inputs begins, and fails.
+    """
     try:
         if job.partitions:
             job.partitions.checked(entry.partition)
     except JobError as error:
         return str(error)
+    if "all" in request.select:
+        return ""
     return next((reason for reason in entry.why if isinstance(reason, UnlistedInputs)), "")
 
 

@@ -92,7 +92,7 @@ def _local_version(text: str) -> str | None:
 
 
 def _is_kept(index: str, names: Container[str]) -> bool:
-    """Return True for the index of rows or answers that runs keep, which stand beside it."""
+    """Return True for the index of rows or answers that runs keep, which are beside it."""
     stem = index.removesuffix(INDEX)
     return stem != index and any(f"{stem}{ending}" in names for ending in KEPT)
 
