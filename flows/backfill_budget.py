@@ -24,12 +24,12 @@ def limits_of(file: JobFile, settings: Sequence[str], budget: Sequence[str]) -> 
     """Return the limits of texts such as `cost=40`. Raise `JobError` unless the job could have them as its `budget`."""
     limits: dict[str, float] = {}
     for text in budget:
-        key, own = text.partition("=")[0], dict[str, float]()
+        key, limit = text.partition("=")[0], None
         if key in Budget.model_fields:
-            own = file.job([*settings, f"budget.{text}"]).budget.limits
-        if key not in own:  # also `cost=`, which would mean no limit
+            limit = file.job([*settings, f"budget.{text}"]).budget.limits.get(key)
+        if limit is None:  # also for `cost=`
             raise JobError(f"budget: expected cost=40, tokens=2e9 or minutes=300, found {text!r}.")
-        limits[key] = own[key]
+        limits[key] = limit
     return limits
 
 

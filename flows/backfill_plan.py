@@ -210,8 +210,7 @@ def steps_of(
     job: Job, request: Request, entries: list[PartitionStatus], now: datetime, is_dry: bool = False
 ) -> list[Step]:
     """Return a step for each entry that the request selects, that is due and that can run, in its order."""
-    stuck = stuck_in(job, request, entries, now)
-    selection = [entry for entry in _selected(job, request, entries, now) if entry.partition not in stuck]
+    selection = [entry for entry in _selected(job, request, entries, now) if not _obstacle(job, request, entry)]
     return _steps(job, entries, with_plans(job, selection) if is_dry else selection, request)
 
 
@@ -249,8 +248,9 @@ def _steps(job: Job, entries: list[PartitionStatus], selection: list[PartitionSt
         force = entry.status == "published" and not entry.begun and not is_retry
         rows = (entry.receipt or {}).get("rows_quarantined" if is_retry else "rows_in")
         if entry.plan and not is_retry:
-            planned_rows = entry.plan["rows_to_run"]  # 0 if only files are gone
-            rows = rows if planned_rows is None else planned_rows
+            rows_to_run = entry.plan["rows_to_run"]
+            if rows_to_run is not None:  # 0 if only files are gone
+                rows = rows_to_run
         likely_rows = expected_rows(earlier, None) if rows is None else rows
         time, cost = run_seconds(earlier, rows), run_cost(earlier, likely_rows)
         steps.append(Step(entry, force, likely_rows, time, cost, is_retry))

@@ -119,9 +119,9 @@ def _timing(receipt: Mapping[str, Any]) -> tuple[float, ...]:
 
 def cost_of(receipt: Mapping[str, Any]) -> float | None:
     """Return what the models of a run cost, by the sums of their columns `cost`; None without such a column."""
-    costs, columns = [], receipt.get("columns") or {}
-    for name, column in columns.items():
-        if is_cost(name, columns) and column.get("sum") is not None:
+    costs = []
+    for name, column in (receipt.get("columns") or {}).items():
+        if is_cost(name, receipt) and column.get("sum") is not None:
             costs.append(float(column["sum"]))
     return sum(costs) if costs else None
 

@@ -1,7 +1,7 @@
 """What a run used, and its price: tokens, costs of answers, hours of devices and of CPU workers."""
 
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +42,7 @@ def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
                 continue
             unit, price = "tokens", None
             if ending == "cost":
-                if not is_cost(name, columns):
+                if not is_cost(name, receipt):
                     continue
                 unit, price = "", record["sum"]
             model = "" if name == ending else f" ({name})"
@@ -53,10 +53,12 @@ def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
     return uses
 
 
-def is_cost(name: str, columns: Container[str]) -> bool:
-    """Return True if a column has the cost of a model's answers, which have tokens. Others are the user's data."""
-    is_named_so = name == "cost" or name.endswith("_cost")
-    return is_named_so and f"{name.removesuffix('cost')}prompt_tokens" in columns
+def is_cost(name: str, receipt: Mapping[str, Any]) -> bool:
+    """Return True for the cost of a model's answers, which have tokens, published or not. Others are the user's data."""
+    has_tokens = f"{name.removesuffix('cost')}prompt_tokens" in receipt["columns"]
+    if name == "cost":
+        return has_tokens or bool(receipt.get("spent"))
+    return name.endswith("_cost") and has_tokens
 
 
 def spent_in(record: Mapping[str, Any]) -> dict[str, float]:

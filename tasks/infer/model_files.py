@@ -18,6 +18,7 @@ from pydantic import Field
 from overnight.tasks.config.masking import HIDDEN
 from overnight.tasks.config.memory_bound import BYTES_A_BYTE, FREE_BYTES
 from overnight.tasks.errors import JobError, OvernightError
+from overnight.tasks.storage.argument_files import hash_of
 from overnight.tasks.storage.fetch import Versions, fetch, list_file, list_folder, size_of
 from overnight.tasks.storage.filesystems import protocol_of
 from overnight.tasks.storage.location import Location, expand
@@ -70,8 +71,7 @@ def file_versions(written: str, beside: str = "") -> dict[str, str]:
         paths += sorted(path.parent.glob(f"{path.name}*{beside}"))
     hashes = {}
     for path in paths:
-        with path.open("rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+        hashes[path.name] = hash_of(path)
     return hashes
 
 

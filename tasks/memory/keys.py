@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from overnight.tasks.errors import ContractError
 from overnight.tasks.rows.arrow_types import is_bytes, is_text, kinds_in
 from overnight.tasks.rows.tensors import TENSOR
 
@@ -60,8 +59,8 @@ def row_keys(rows: pa.Table) -> list[bytes] | None:
     """Return a digest of each row's values, with the names and types of the columns; None if a type has no digest."""
     head = hashlib.sha256(repr([(field.name, str(field.type)) for field in rows.schema]).encode())
     try:
-        columns = list(map(_values, rows.columns, rows.column_names))
-    except (ContractError, pa.ArrowException):
+        columns = list(map(_values, rows.columns))
+    except (TypeError, pa.ArrowException):
         return None
     keys = []
     for row in range(len(rows)):
@@ -76,7 +75,8 @@ def row_keys(rows: pa.Table) -> list[bytes] | None:
     return keys
 
 
-def _values(column: pa.ChunkedArray, name: str) -> Values:
+def _values(column: pa.ChunkedArray) -> Values:
+    """Return the parts of each value. Raise `TypeError` for a type that Python may write in short."""
     array = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -96,7 +96,7 @@ def _values(column: pa.ChunkedArray, name: str) -> Values:
         return [() if value is None else (value,) for value in array.to_pylist()]
     for inner in kinds_in(kind):
         if isinstance(inner, pa.BaseExtensionType) or types.is_union(inner) or types.is_map(inner):
-            raise ContractError(f"expected values of plain types in column {name!r}, found {kind}")
+            raise TypeError(f"no digest of {kind}")
     return list(map(_written, array))
 
 

@@ -8,7 +8,7 @@ and so must not what runs publish, or keep for later runs.
 
 import hashlib
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -58,7 +58,7 @@ def _stored_version(uri: str) -> str | None:
         versions = list_folder(location)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    folders = {str(PurePath(name).parent) for name in versions if _is_kept(name, versions)}
+    folders = _kept_folders(versions)
     files = {}
     for name, version in versions.items():
         if name.lower().endswith(READ_ENDINGS) and str(PurePath(name).parent) not in folders:
@@ -71,14 +71,14 @@ def _local_version(text: str) -> str | None:
     if not text or not os.path.exists(path):  # False for a text that cannot be a path
         return None
     if path.is_file():
-        return _content(path) if path.name.lower().endswith(READ_ENDINGS) else None
+        return hash_of(path) if path.name.lower().endswith(READ_ENDINGS) else None
     if not path.is_dir() or Path.cwd().is_relative_to(path.resolve()):
         return None
     states = {}
-    folders = {state.parent for state in path.rglob(STATE)}
-    names = {str(file) for file in path.rglob("*")}
-    folders.update(Path(name).parent for name in names if _is_kept(name, names))
-    for file in path.rglob("*"):
+    paths = list(path.rglob("*"))
+    folders = {file.parent for file in paths if file.name == STATE}
+    folders.update(map(Path, _kept_folders(map(str, paths))))
+    for file in paths:
         parts = file.relative_to(path).parts
         is_hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
         is_read = file.name.lower().endswith(READ_ENDINGS) and folders.isdisjoint(file.parents)
@@ -88,20 +88,25 @@ def _local_version(text: str) -> str | None:
         return None
     if len(states) > MOST_FILES or sum(state.st_size for state in states.values()) > MOST_BYTES:
         return _digest({str(file): f"{state.st_size} {state.st_mtime_ns}" for file, state in states.items()})
-    return _digest({file.relative_to(path).as_posix(): _content(file) for file in states})
+    return _digest({file.relative_to(path).as_posix(): hash_of(file) for file in states})
 
 
-def _is_kept(index: str, names: Container[str]) -> bool:
-    """Return True for the index of rows or answers that runs keep, which are beside it."""
-    stem = index.removesuffix(INDEX)
-    return stem != index and any(f"{stem}{ending}" in names for ending in KEPT)
+def _kept_folders(names: Iterable[str]) -> set[str]:
+    """Return the folders of rows or answers that runs keep: an index is beside them."""
+    files, folders = set(names), set()
+    for name in files:
+        stem = name.removesuffix(INDEX)
+        if stem != name and any(f"{stem}{ending}" in files for ending in KEPT):
+            folders.add(str(PurePath(name).parent))
+    return folders
 
 
 def _has_weights(names: Iterable[str]) -> bool:
     return any(name.lower().endswith(WEIGHTS) for name in names)
 
 
-def _content(path: Path) -> str:
+def hash_of(path: Path) -> str:
+    """Return the sha256 of a file's content, in hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -7,7 +7,6 @@ network, the local cache of the hub's client is used.
 """
 
 import contextlib
-import hashlib
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -19,6 +18,7 @@ from overnight.tasks.errors import JobError
 from overnight.tasks.infer.huggingface.checkpoint import Checkpoint
 from overnight.tasks.infer.model_files import fetched, is_stored, listed_folder, local_path
 from overnight.tasks.infer.predictor import COMMIT
+from overnight.tasks.storage.argument_files import hash_of
 from overnight.tasks.storage.location import expand
 
 FULL_COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -75,8 +75,7 @@ def hashes_of(folder: Path) -> dict[str, str]:
         name = path.relative_to(folder)
         is_hidden = "__pycache__" in name.parts or any(part.startswith(".") for part in name.parts)
         if path.is_file() and not is_hidden:
-            with path.open("rb") as file:
-                hashes[name.as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+            hashes[name.as_posix()] = hash_of(path)
     return hashes
 
 

@@ -7,7 +7,6 @@ otherwise of words. The overlap with the previous chunk consists of whole such p
 """
 
 import contextlib
-import hashlib
 import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +24,7 @@ from overnight.tasks.preprocess.input_columns import numbered, require_columns
 from overnight.tasks.preprocess.step import PreprocessStep
 from overnight.tasks.rows import result
 from overnight.tasks.rows.column_effect import ColumnEffect
+from overnight.tasks.storage.argument_files import hash_of
 from overnight.tasks.storage.location import expand
 
 LIBRARY = "semantic-text-splitter"
@@ -74,7 +74,7 @@ class SplitText(PreprocessStep):
         if self.tokenizer:
             file = _folder(self.tokenizer) / "tokenizer.json"
             if file.is_file():
-                versions[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+                versions[file.name] = hash_of(file)
         return versions
 
     def further_files(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class SplitText(PreprocessStep):
         if self.tokenizer:
             for file in sorted(_folder(self.tokenizer).glob("*")):
                 if file.is_file():
-                    hashes[f"tokenizer/{file.name}"] = hashlib.sha256(file.read_bytes()).hexdigest()
+                    hashes[f"tokenizer/{file.name}"] = hash_of(file)
         return hashes
 
     def remembered(self, memory: ModelMemory) -> Self:

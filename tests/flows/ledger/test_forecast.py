@@ -99,6 +99,8 @@ def test_cost_follows_from_the_sums_of_the_columns_of_chat_models() -> None:
     assert run_cost(earlier, None) is None
     resumed = receipt(1000, columns=columns, rows_resumed=900)  # the sum is that of all rows
     assert run_cost(experience([resumed]), 500) == 2.0
+    spent = receipt(1000, columns={"cost": {"sum": 4.0}, "unit_cost": {"sum": 9.0}}, spent={"cost": 4.0})
+    assert run_cost(experience([spent]), 500) == 2.0, "its sink leaves the tokens out"
     assert run_cost(experience([receipt()]), 500) is None
 
 

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from overnight.tasks.memory.made_rows import ROWS
+from overnight.tasks.reuse.kept_answers import ANSWERS
+from overnight.tasks.reuse.kept_files import INDEX
 from overnight.tasks.storage import argument_files as module
 from overnight.tasks.storage.argument_files import argument_files
 
@@ -56,10 +59,10 @@ def test_a_folder_to_which_a_job_publishes_and_folders_around_the_code_do_not_co
     assert argument_files({"sink": "weights", "here": ".", "above": "..", "root": "/"}) == {}
 
 
-@pytest.mark.parametrize("ending", [".rows", ".jsonl.gz"])
+@pytest.mark.parametrize("ending", [ROWS, ANSWERS])
 def test_what_runs_keep_for_later_runs_in_a_folder_does_not_count(weights: Path, ending: str) -> None:
     first = argument_files({"folder": "weights"})
-    for name in (f"memory/key/a{ending}", "memory/key/a.npy", "memory/key/trial.json"):
+    for name in (f"memory/key/a{ending}", f"memory/key/a{INDEX}", "memory/key/trial.json"):
         (weights / name).parent.mkdir(parents=True, exist_ok=True)
         (weights / name).write_bytes(b"1")
     assert argument_files({"folder": "weights"}) == first
