@@ -54,7 +54,7 @@ def _sums_of(receipt: Mapping[str, Any]) -> list[Use]:
 
 
 def is_cost(name: str, receipt: Mapping[str, Any]) -> bool:
-    """Return True for the cost of a model's answers, which have tokens, published or not. Others are the user's data."""
+    """Return True for the cost of a model's answers, whose tokens may be unpublished. Others are the user's data."""
     has_tokens = f"{name.removesuffix('cost')}prompt_tokens" in receipt["columns"]
     if name == "cost":
         return has_tokens or bool(receipt.get("spent"))
