@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import runpy
-import select
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import connection
 from pathlib import Path
 from typing import IO, Any
 from unittest import mock
@@ -91,7 +91,7 @@ def run_script(
         stack.callback(_end, bash)
         ended = os.pidfd_open(bash.pid)
         stack.callback(os.close, ended)
-        while ended not in select.select([listener, ended], [], [])[0]:
+        while ended not in connection.wait([listener, ended]):  # select() refuses a file number above 1023
             _answer(listener, after)
         return subprocess.CompletedProcess(bash.args, bash.wait(), *(_content(file) for file in printed))
 
