@@ -6,6 +6,7 @@ again if its neighbours change. If the endpoint refuses such a request, each hal
 
 import asyncio
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -87,7 +88,10 @@ class ConcurrentRequests(Generic[A]):
         self._slots = asyncio.Semaphore(limits.concurrent_requests)  # a claim is for a request that can be sent now
         self._calls, self._lock = 0, threading.Lock()  # the calls under way
         self._counters: Counter[str] = Counter()
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="requests").start()
+        thread = threading.Thread(target=_run, args=(self._loop, transports), daemon=True, name="requests")
+        thread.start()
+        # The thread has no reference to this object, so it ends with it: a process may load many models.
+        weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop).atexit = False
 
     def earlier_answer(self) -> A | None:
         """Return an answer that an earlier process of the run has got; None without one."""
@@ -238,3 +242,11 @@ class ConcurrentRequests(Generic[A]):
         if prompt is None or completion is None:
             return most
         return self._price_of(prompt, completion, getattr(answer, "cached_tokens", None) or 0)
+
+
+def _run(loop: asyncio.AbstractEventLoop, transports: Sequence[Transport]) -> None:
+    """Run a loop until it is stopped, and close the connections."""
+    loop.run_forever()
+    for transport in transports:
+        loop.run_until_complete(transport.close())
+    loop.close()

@@ -76,6 +76,9 @@ class Transport:
             through = f", through the proxy {self._proxy} of the environment (see NO_PROXY)" if self._proxy else ""
             raise Fault(Blame.SERVER, f"{type(error).__name__}: {error}{through}") from None
 
+    async def close(self) -> None:
+        await self._client.aclose()
+
     def shown(self, text: str) -> str:
         """Return a text of the endpoint for a message: in one line, cut, and without secrets."""
         return without_secrets(text, self._secrets)

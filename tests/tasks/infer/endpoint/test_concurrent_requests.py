@@ -1,7 +1,10 @@
 """Rows that share a request: what a refusal, a fault of the run and the log make of them."""
 
 import asyncio
+import gc
 import json
+import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,3 +144,17 @@ def test_a_row_that_is_twice_in_a_call_is_paid_once(tmp_path: Path) -> None:
         answers = requests_to(server, tmp_path).answers(["1", "2", "1"], bodies_of("a", "b", "a"))
         assert answers == [Words(["a@0"]), Words(["b@1"]), Words(["a@0"])]
         assert list(map(server.asked, server.bodies)) == [["a", "b"]]
+
+
+def test_requests_that_nobody_has_a_use_for_leave_no_thread_and_no_connection(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with server_of(RetrievalServer()) as server:
+        requests = requests_to(server, tmp_path)
+        requests.answers(["1"], bodies_of("a"))
+        [thread] = [each for each in set(threading.enumerate()) - before if each.name == "requests"]
+        files = len(os.listdir("/proc/self/fd"))
+        del requests
+        gc.collect()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert len(os.listdir("/proc/self/fd")) <= files - 4  # three of the loop, one connection
