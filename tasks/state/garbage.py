@@ -199,13 +199,21 @@ class _Ledger:
         return sorted(path for path in self._below("reports") if PurePosixPath(path).stem not in generations)
 
     def old_leases(self) -> list[str]:
-        """Return the leases below the newest. Its number must stay: the next run's fencing token is higher."""
+        """Return the leases below the newest, and half-written ones of its number.
+
+        Its number must stay: the next run's fencing token is higher.
+        """
         numbers = {}
         for path in self._below("lease"):
             token = path.split("/")[1].split(".")[0]
             if token.isdecimal():
                 numbers[path] = int(token)
-        return [path for path, number in numbers.items() if number < max(numbers.values())]
+        newest = max(numbers.values(), default=0)
+        old = []
+        for path, number in numbers.items():
+            if number < newest or (number == newest and path.endswith(".tmp")):
+                old.append(path)
+        return old
 
     def some(self, what: str, why: str, paths: list[str]) -> list[GarbageItem]:
         """Return one item with these files, or none if there are no files."""

@@ -20,7 +20,6 @@ from tests.simulator.world import Segment
 ROOT = Path(__file__).parents[2]
 DISK, STORE = Case("parquet", "disk", ("run", "force", "run")), Case("parquet", "memory", ("run", "force", "run"))
 UNDO, FORCED = Case("parquet", "disk", ("undo", "force", "run")), Case("parquet", "disk", ("force", "undo", "run"))
-SINGLE = ("one death", "an error", "a pause")
 Places = frozenset[tuple[str, int]]
 POINTS = [
     *(Case("parquet", store, programs) for store in ("disk", "memory")
@@ -150,6 +149,15 @@ def test_a_receipt_that_is_half_written_goes_with_a_clean(folder: Path) -> None:
         paths = [each.paths[-1:] for each in simulation.play([Segment("A")]).of("A")]
         receipts = [k for k, last in enumerate(paths) if last and "/receipts/" in last[0]]
         for k in range(receipts[0], receipts[-1] + 2):
+            simulation.play([Segment("A", k, "dies")])
+        assert_nothing_found(simulation)
+
+
+def test_a_lease_that_is_half_written_goes_with_a_clean_that_has_nothing_else_to_remove(folder: Path) -> None:
+    with opened(UNDO, folder) as simulation:
+        paths = [each.paths[-1:] for each in simulation.play([Segment("A")]).of("A")]
+        first = next(k for k, last in enumerate(paths) if last and "/lease/" in last[0])
+        for k in range(first, first + 4):
             simulation.play([Segment("A", k, "dies")])
         assert_nothing_found(simulation)
 
