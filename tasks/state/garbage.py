@@ -7,6 +7,7 @@ the partition meanwhile.
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,6 +27,7 @@ from overnight.tasks.storage.location import Location
 
 Sizes = Mapping[str, int]  # path below a directory -> bytes
 Receipt = Mapping[str, Any] | None
+PREPARED = re.compile(rf"{ATTEMPT.pattern}(\.cut-off)?")  # see write/sinks/directory_swap.py
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,27 @@ def removable_sample(run: Run, files: Sizes) -> list[GarbageItem]:
 
 
 def removable_prepared(run: Run, sink_names: list[str]) -> list[GarbageItem]:
-    """Return the directories in the sink that interrupted runs of the partition prepared for a publish."""
+    """Return the directories that interrupted runs of the partition prepared, in the sink or beside it."""
+    folders = _prepared(run.sink, sink_names, f"_publishing-{run.partition}-")
+    filesystem, path = run.sink.open_filesystem()
+    if is_local(filesystem) and not run.partition_directory:
+        sink = Location(os.path.realpath(path))
+        folders += _prepared(sink.parent, sink.parent.names(), f".{sink.name}-publishing-")
     items = []
-    for name in sink_names:
-        # not only by the beginning: a run of eu-west may prepare its files while eu is cleaned
-        if ATTEMPT.fullmatch(name.removeprefix(f"_publishing-{run.partition}-")):
-            folder, reason = run.sink / name, "prepared by a run that died before it published"
-            sizes = _sizes_below(folder)
-            items.append(GarbageItem(run.partition, name, reason, (folder,), len(sizes), sum(sizes)))
+    for folder in folders:
+        sizes = _sizes_below(folder)
+        reason = "prepared by a run that died before it published"
+        items.append(GarbageItem(run.partition, folder.name, reason, (folder,), len(sizes), sum(sizes)))
     return items
+
+
+def _prepared(folder: Location, names: list[str], prefix: str) -> list[Location]:
+    places = []
+    for name in names:
+        # not only by the beginning: a run of eu-west may prepare its files while eu is cleaned
+        if name.startswith(prefix) and PREPARED.fullmatch(name, len(prefix)):
+            places.append(folder / name)
+    return places
 
 
 def removable_kept(run: Run, places: Sequence[Location]) -> list[GarbageItem]:

@@ -144,6 +144,28 @@ def test_a_disk_that_fails_while_a_move_is_tried_mixes_no_rows(programs: tuple[s
         assert_nothing_found(simulation)
 
 
+def test_a_folder_beside_the_sink_goes_with_a_clean(folder: Path) -> None:
+    with opened(Case("parquet", "disk", ("run", "force", "run"), "all"), folder) as simulation:
+        operations = simulation.play([Segment("A")]).of("A")
+        for k, operation in enumerate(operations):
+            if ".out-publishing" in "".join(operation.paths) and operation.name == "os.rmdir":
+                simulation.play([Segment("A", k, "raises before"), Segment("A")])
+        first = next(k for k, each in enumerate(operations) if ".out-publishing" in "".join(each.paths))
+        for k in range(first - 10, first):
+            simulation.play([Segment("A", k), Segment("B"), Segment("A")])
+        assert simulation.count > 15
+        assert_nothing_found(simulation)
+
+
+def test_a_kept_file_stays_if_the_disk_fails_after_it_was_moved(folder: Path) -> None:
+    with opened(UNDO, folder) as simulation:
+        for k, operation in enumerate(simulation.play([Segment("A")]).of("A")):
+            if operation.name == "os.rename" and "_kept" in operation.paths[-1]:
+                simulation.play([Segment("A", k, "raises after"), Segment("A")])
+        assert simulation.count > 1
+        assert_nothing_found(simulation)
+
+
 def test_a_receipt_that_is_half_written_goes_with_a_clean(folder: Path) -> None:
     with opened(DISK, folder) as simulation:
         paths = [each.paths[-1:] for each in simulation.play([Segment("A")]).of("A")]

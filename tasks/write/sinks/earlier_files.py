@@ -5,6 +5,7 @@ again, so several publications share a file. Published again, a file has a new n
 """
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import file_prefix
 
 FOLDER, KEPT = "_kept", ".kept"
+# another filesystem, or a folder half-copied from one by a process that died
+COPIED = (errno.EXDEV, errno.ENOTEMPTY, errno.EEXIST)
 
 
 def kept_folder(run: Run) -> Location:
@@ -88,9 +91,9 @@ def counted(files: list[MergedFile]) -> tuple[list[MergedFile], pa.Schema]:
 def _move_on_disk(path: str, new_path: str) -> None:
     try:
         os.rename(path, new_path)
-    except FileNotFoundError:
-        raise
-    except OSError:  # another filesystem, or a folder half-copied from one by a process that died
+    except OSError as error:
+        if error.errno not in COPIED:  # a network filesystem may fail after the rename
+            raise
         Location(new_path).remove()
         shutil.move(path, new_path)
 

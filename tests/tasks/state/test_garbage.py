@@ -1,5 +1,6 @@
 """What of a partition's ledger is no longer needed, why, and in which order it goes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from overnight.tasks.state.garbage import (
     removable_sample,
 )
 from overnight.tasks.state.run import Run, write_json
+from overnight.tasks.storage.location import Location
 from tests.tasks.runs import make_run
 
 OLDER, REPLACED, OTHER, CURRENT, NEWER = (f"2026010{day}T000000-a" for day in range(1, 6))
@@ -184,3 +186,14 @@ def test_what_runs_prepared_for_this_partition_goes(run: Run) -> None:
     (run.sink / names[0] / "deep/a.part").write_bytes(b"12")
     [item] = removable_prepared(run, names)
     assert (item.what, item.places, item.files, item.size) == (names[0], (run.sink / names[0],), 1, 2)
+
+
+def test_what_runs_of_the_whole_job_prepared_beside_a_disk_s_sink_goes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(Path(run.sink.uri))
+    run = replace(run, partition="all", sink=Location(str(tmp_path / "link")))
+    sink = Path(run.sink.uri).resolve()
+    names = [f".{sink.name}-publishing-{ATTEMPT}", f".{sink.name}-publishing-{ATTEMPT}.cut-off"]
+    others = [f".{sink.name}-publishing-mine", f".other-publishing-{ATTEMPT}"]
+    for name in (*names, *others):
+        (sink.parent / name).mkdir()
+    assert [item.what for item in removable_prepared(run, [])] == names
