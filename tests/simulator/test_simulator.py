@@ -166,6 +166,16 @@ def test_a_kept_file_stays_if_the_disk_fails_after_it_was_moved(folder: Path) ->
         assert_nothing_found(simulation)
 
 
+def test_a_kept_folder_is_published_again_whole_if_the_store_fails_once(folder: Path) -> None:
+    with opened(Case("images", "memory", UNDO.programs), folder) as simulation:
+        for k, operation in enumerate(simulation.play([Segment("A")]).of("A")):
+            if "".join(operation.paths).endswith(".images.kept"):
+                for fault in ("raises before", "raises after"):
+                    simulation.play([Segment("A", k, fault), Segment("A")])
+        assert simulation.count > 7
+        assert_nothing_found(simulation)
+
+
 def test_a_receipt_that_is_half_written_goes_with_a_clean(folder: Path) -> None:
     with opened(DISK, folder) as simulation:
         paths = [each.paths[-1:] for each in simulation.play([Segment("A")]).of("A")]

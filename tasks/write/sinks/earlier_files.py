@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from overnight.tasks.errors import NotKept
 from overnight.tasks.state.run import Run, published_files
-from overnight.tasks.storage.filesystems import is_local
+from overnight.tasks.storage.filesystems import entries, is_local
 from overnight.tasks.storage.location import Location
 from overnight.tasks.write.merge.merge_parts import MergedFile
 from overnight.tasks.write.sink import file_prefix
@@ -99,12 +99,10 @@ def _move_on_disk(path: str, new_path: str) -> None:
 
 
 def _copy(source: Location, target: Location) -> None:
+    """Copy a file, or a folder with its files. A store that fails is not asked for a folder: `isdir` would deny it."""
     filesystem, path = source.open_filesystem()
-    if not filesystem.isdir(path):
-        source.copy_to(target)
-        return
-    if is_local(filesystem):
+    if is_local(filesystem) and os.path.isdir(path):
         os.makedirs(target.open_filesystem()[1], exist_ok=True)  # a folder without images
-    for file in filesystem.find(path):
-        below = file.removeprefix(path)
+    for entry in entries(filesystem, path):
+        below = entry.name.removeprefix(path)
         replace(source, template=source.template + below).copy_to(replace(target, template=target.template + below))
