@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = Path(__file__).with_name("seconds.txt")
 MARKED = ("mark.slow", "mark.chaos")
-SHARES = 8
+SHARES = 16
 LANDING = 30  # commits of the first-parent history, as in mutations.py
 LONG, USUAL = 15, 6
 TOUCHED_SECONDS = 180
