@@ -99,7 +99,7 @@ def _move_on_disk(path: str, new_path: str) -> None:
 
 
 def _copy(source: Location, target: Location) -> None:
-    """Copy a file, or a folder with its files. A store that fails is not asked for a folder: `isdir` would deny it."""
+    """Copy a file, or a folder with its files. `isdir` is not used for a store: it returns False if the store fails."""
     filesystem, path = source.open_filesystem()
     if is_local(filesystem) and os.path.isdir(path):
         os.makedirs(target.open_filesystem()[1], exist_ok=True)  # a folder without images
