@@ -21,6 +21,7 @@ FAULTS = {
     "a pause and a death": "A is frozen, B takes over and dies at each of its changes, A goes on",
     "drawn, three runs": "three runs with drawn pauses, deaths and errors, by seed",
 }
+SINGLE = ("one death", "an error", "a pause")
 DRAWN = "drawn, three runs"
 DRAWN_AT_ONCE = 2000
 OF_TWO = 6  # a share of double faults has one of so many operations of B
