@@ -1,6 +1,8 @@
 """What is used of Prefect's internals: this test breaks when they move, and another version of Prefect is refused."""
 
+import gc
 import importlib
+import weakref
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,6 +10,7 @@ import prefect
 import pytest
 from prefect import flow
 from prefect.context import SettingsContext
+from prefect.logging.handlers import APILogWorker
 
 from overnight.flows.runs import prefect_internals
 from overnight.tasks.errors import OvernightError
@@ -36,3 +39,10 @@ def test_another_version_of_prefect_is_refused_with_what_to_install(monkeypatch:
     monkeypatch.setattr(prefect, "__version__", "3.10.0")
     with pytest.raises(OvernightError, match=r"found 3\.10\.0"):
         importlib.reload(prefect_internals)
+
+
+def test_a_sender_that_has_sent_is_collected_although_prefect_keeps_it_for_the_end(prefect_api: str) -> None:
+    sender = weakref.ref(APILogWorker.instance())
+    prefect_internals.send_logs_and_events(10)
+    gc.collect()
+    assert sender() is None
