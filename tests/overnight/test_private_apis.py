@@ -55,6 +55,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
         (
             private_imports,
             {
+                "flows/runs/prefect_internals.py": {"prefect._internal.concurrency.threads.get_global_loop"},
                 "tasks/resources/ray_internals.py": {
                     "ray._private.ray_constants",
                     "ray._private.state.state",
@@ -69,7 +70,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
             {
                 "api/process_state.py": {"_handlerList"},
                 "tasks/resources/ray_internals.py": {"_global_node", "_topology"},
-                "flows/runs/prefect_internals.py": {"_parameter_openapi_schema"},
+                "flows/runs/prefect_internals.py": {"_parameter_openapi_schema", "_stopped", "_threading_atexits"},
                 "flows/runs/task_future.py": {"_run_prefect_task"},
             },
         ),
