@@ -62,7 +62,7 @@ def private_attributes(tree: ast.Module) -> set[str]:
                     "ray._private.thirdparty.pynvml",
                     "ray._private.worker",
                     "ray.data._internal.execution.execution_callback.ExecutionCallback",
-                }
+                },
             },
         ),
         (
