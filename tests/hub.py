@@ -20,7 +20,7 @@ Commit = dict[str, bytes]  # files by path
 def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
     """The address of a server on this machine, for as long as the body runs."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

@@ -17,7 +17,8 @@ class Server(http.server.ThreadingHTTPServer):
 def served(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
     """Serve on a free port, and yield the URL without a path."""
     server = Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # The argument: how long the end of a server takes at most, in seconds. Python's 0.5 s are minutes of all tests.
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:

@@ -40,7 +40,7 @@ def http_server(answers: dict[str, tuple[int, str]], default: tuple[int, str] = 
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield server.server_port

@@ -155,7 +155,7 @@ def test_a_mail_server_gets_the_message_by_a_block_that_takes_addresses_of_appri
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), MailServer) as server:
         server.daemon_threads, mails = True, []
         server.mails = mails  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         address = f"mailto://localhost:{server.server_address[1]}?smtp=127.0.0.1&from=a@example.org&to=b@example.org"
         SlackWebhook(url=address).save("mail", overwrite=True)
         send(Receiver(on=["failed"], block="slack-webhook/mail"), MESSAGE)

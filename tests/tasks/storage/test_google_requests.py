@@ -32,7 +32,7 @@ class Busy(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         host = f"127.0.0.1:{server.server_port}"
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{host}")
         monkeypatch.setenv("FSSPEC_GS_TOKEN", "anon")

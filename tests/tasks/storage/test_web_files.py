@@ -47,7 +47,7 @@ def server() -> Iterator[str]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{listening.server_port}"
         listening.shutdown()
 

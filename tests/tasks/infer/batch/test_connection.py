@@ -56,7 +56,7 @@ def test_a_file_in_a_store_is_read_by_its_signed_address_without_the_key() -> No
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         connection = Connection(f"http://127.0.0.1:{server.server_port}/v1", "k", {"api-key": "h"})
         assert list(connection.lines("/f")) == [b"a", b"b"]
         server.shutdown()

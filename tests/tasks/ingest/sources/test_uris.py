@@ -74,7 +74,7 @@ def web() -> Iterator[tuple[str, Counter]]:
         def log_message(self, *_: Any) -> None: ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", asked
     over.set()
     server.shutdown()
