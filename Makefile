@@ -56,7 +56,7 @@ drawn: .venv/installed-dev ## run the share of the slow tests and the faults tha
 	@$(BIN)/python .ci/draw.py .demo/drawn.txt
 	@$(PYTEST) $(IN_TWO) @.demo/drawn.txt $(PYTEST_ARGS)
 
-nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Compose, damaged files, a second user, a week of hours; three hours or more
+nightly: .venv/installed-dev ## run the long tests: ten series of kills, a node that dies, 365 partitions, Compose, damaged files, a second user, a week of hours, and all double faults of a publish, about a day
 	@$(PYTEST) -m nightly $(call marked,nightly) $(PYTEST_ARGS)
 
 mutations: .venv/installed-dev ## change 20 of the newest lines, one at a time, and count the changes that the tests detect; four minutes

@@ -27,7 +27,7 @@ def limits_of(file: JobFile, settings: Sequence[str], budget: Sequence[str]) -> 
         key, limit = text.partition("=")[0], None
         if key in Budget.model_fields:
             limit = file.job([*settings, f"budget.{text}"]).budget.limits.get(key)
-        if limit is None:  # also for `cost=`
+        if limit is None:  # `cost=` gives no limit
             raise JobError(f"budget: expected cost=40, tokens=2e9 or minutes=300, found {text!r}.")
         limits[key] = limit
     return limits

@@ -81,9 +81,9 @@ def page(results: dict[str, Any]) -> str:
     text = INTRODUCTION + "\n" + "\n".join(lines) + "\n" + BOUND
     if results["share"] > 1:
         text += (
-            "Below are all schedules of a single fault, and a drawn part of the others: one in "
-            f"{results['share']}, and of\nIceberg an eighth of that. The nightly tests play all of two faults, and "
-            "2,000 drawn ones of three runs for\neach sink and three programs.\n\n"
+            f"Below are all schedules of a single fault, and a drawn part of the others: one in {results['share']},\n"
+            "and of Iceberg an eighth of that. `make nightly` plays all of two faults, a million, in about a day:\n"
+            "no night has played them whole yet. It draws 2,000 of three runs for each sink and three programs.\n\n"
         )
     text += (
         "| sink | fault | schedules | " + " | ".join(KINDS) + " |\n| --- | --- |" + " ---: |" * (1 + len(KINDS)) + "\n"
