@@ -52,7 +52,7 @@ slow: .venv/installed-dev ## run the tests that take more than about ten seconds
 chaos: .venv/installed-dev ## run the fault tests, which kill, stop and disconnect processes; use an otherwise idle machine
 	@$(PYTEST) $(IN_TWO) -m "chaos and not nightly" $(call marked,chaos) $(PYTEST_ARGS)
 
-drawn: .venv/installed-dev ## run the share of the slow tests and the faults that this commit draws, as CI does; about five minutes
+drawn: .venv/installed-dev ## run the share of the slow tests and the faults that this commit draws, as CI does
 	@$(BIN)/python .ci/draw.py .demo/drawn.txt
 	@$(PYTEST) $(IN_TWO) @.demo/drawn.txt $(PYTEST_ARGS)
 
